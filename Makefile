@@ -1,0 +1,66 @@
+# The same verbs for people and for CI. Each target installs what it needs; the first run takes a minute or two.
+
+PYTHON ?= $(shell python3.11 -V >/dev/null 2>&1 && echo python3.11 || echo python3)
+BIN    := .venv/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/pytest --numprocesses auto --dist worksteal
+
+.PHONY: help setup demo test smoke check format coverage bench docs goldens clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/installed  ## create .venv and install the package, its tests and its linters
+
+demo: setup  ## the contract on a small example, then a speaker classifier trained on real data
+	$(BIN)/throughtime demo
+
+test: setup  ## all tests, in parallel; says at the end what they covered
+	$(PYTEST)
+
+smoke: setup  ## the whole in ten seconds
+	$(BIN)/pytest -q -m smoke
+
+check: setup  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src
+	$(BIN)/mypy tools benchmarks examples
+
+format: setup  ## rewrite the sources as `make check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+coverage: setup  ## all tests, then the lines of the package that none of them ran
+	$(PYTEST) --cov --cov-report=term
+
+bench: setup  ## time the reference loop against torch.nn; on a GPU, measure swap_memory too
+	$(BIN)/python benchmarks/reference.py
+	$(BIN)/python benchmarks/swap_memory.py
+
+docs: .venv/installed-docs  ## build the documentation into docs/_site; a broken link is an error
+	$(BIN)/zensical build --clean --strict
+	@echo "open docs/_site/index.html"
+
+goldens: .venv-tf/installed  ## record tests/goldens again from real TensorFlow
+	TF_USE_LEGACY_KERAS=1 TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES= \
+	  .venv-tf/bin/python tools/record_goldens.py --out tests/goldens
+
+clean:  ## remove build products and caches; the environments stay
+	rm -rf build dist docs/_site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+.venv-tf/installed:
+	$(PYTHON) -m venv .venv-tf
+	.venv-tf/bin/pip install --quiet --disable-pip-version-check 'tensorflow-cpu==2.21.*' 'tf_keras==2.21.*'
+	@touch $@

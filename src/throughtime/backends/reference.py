@@ -1,0 +1,117 @@
+"""The reference: the plain loop over the untouched cell. Everything else is compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from throughtime import _nest
+from throughtime.backends._checkpoint import recomputed
+from throughtime.backends._step import Step, is_row_leaf
+
+
+class Walk(NamedTuple):
+    """What a walk through time leaves: the output of each step, the state after each step if wanted, the last state."""
+
+    outputs: list[Any]
+    states: list[Any]
+    state: Any
+
+
+def run(
+    step: Step,
+    inputs: Sequence[Any],
+    active: Sequence[int],
+    state: Any,
+    *,
+    keep_states: bool = False,
+    checkpoint_every: int | None = None,
+) -> Walk:
+    """Walk `step` through time over rows sorted by length, longest first.
+
+    Step t takes `inputs[t]` with its first `active[t]` rows alive. Rows that have ended leave the loop: they are
+    neither computed nor stored, and their state is set aside until the end.
+    """
+    outputs: list[Any] = []
+    states: list[Any] = []
+    ended: list[Any] = []
+    stride = checkpoint_every or max(1, len(inputs))
+    walk = _walk if checkpoint_every is None else recomputed(_walk, step.cell)
+    for start in range(0, len(inputs), stride):
+        block = slice(start, start + stride)
+        piece, left = walk(step, inputs[block], active[block], state, keep_states)
+        outputs += piece.outputs
+        states += piece.states
+        ended += left
+        state = piece.state
+    return Walk(outputs, states, _rejoin(state, ended))
+
+
+def _walk(
+    step: Step, inputs: Sequence[Any], active: Sequence[int], state: Any, keep_states: bool
+) -> tuple[Walk, list[Any]]:
+    """The loop itself; also returns the states of the rows that ended on the way."""
+    outputs, states, ended = [], [], []
+    for step_inputs, rows in zip(inputs, active, strict=True):
+        state, left = _split_rows(state, rows)
+        ended.append(left)
+        output, state = step(step_inputs, state)
+        outputs.append(output)
+        if keep_states:
+            states.append(state)
+    return Walk(outputs, states, state), ended
+
+
+def _split_rows(state: Any, rows: int) -> tuple[Any, Any]:
+    """The first `rows` rows of a state, and the rest; what has no rows belongs to the first part."""
+    leaves = _nest.flatten(state)
+    if all(leaf.shape[0] == rows for leaf in leaves if is_row_leaf(leaf)):
+        return state, None
+    alive = [leaf[:rows] if is_row_leaf(leaf) else leaf for leaf in leaves]
+    left = [leaf[rows:] if is_row_leaf(leaf) else leaf for leaf in leaves]
+    return _nest.pack_as(state, alive), left
+
+
+def _rejoin(state: Any, ended: list[Any]) -> Any:
+    """The rows that ended put back below those that ran to the end: the last to end lies highest."""
+    pieces = [left for left in reversed(ended) if left is not None]
+    if not pieces:
+        return state
+    leaves = [
+        torch.cat([leaf, *(left[index] for left in pieces)]) if is_row_leaf(leaf) else leaf
+        for index, leaf in enumerate(_nest.flatten(state))
+    ]
+    return _nest.pack_as(state, leaves)
+
+
+def run_masked(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    inputs: Sequence[Any],
+    finished: Sequence[torch.Tensor],
+    state: Any,
+) -> Walk:
+    """The same for states that have no rows to drop, such as a TensorArray: every row runs, ended rows are masked.
+
+    `finished[t]` [B] says which rows have ended before step t. Their inputs are zeroed, so that nothing in the padding
+    can reach a gradient; their output is zero and their state is kept.
+    """
+    outputs = []
+    for step_inputs, ended in zip(inputs, finished, strict=True):
+        output, new_state = step(select(ended, None, step_inputs), state)
+        outputs.append(select(ended, None, output))
+        state = select(ended, state, new_state)
+    return Walk(outputs, [], state)
+
+
+def select(ended: torch.Tensor, old: Any, new: Any) -> Any:
+    """Row by row `old` (None for zeros) where a row has ended, else `new`; what has no rows is always `new`."""
+
+    def choose(new_leaf: Any, old_leaf: Any) -> Any:
+        if not is_row_leaf(new_leaf):
+            return new_leaf
+        kept = torch.zeros_like(new_leaf) if old_leaf is None else old_leaf
+        return torch.where(ended.view(-1, *[1] * (new_leaf.ndim - 1)), kept, new_leaf)
+
+    return _nest.map_leaves(choose, new, _nest.map_leaves(lambda _: None, new) if old is None else old)

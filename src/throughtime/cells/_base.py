@@ -1,0 +1,202 @@
+"""What a cell is: one step of a recurrent network."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from throughtime import _nest
+from throughtime._errors import check_dtype, check_positive_int, problem, shape_of, type_name
+
+Size = Any
+"""An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
+
+
+class RNNCell(nn.Module):
+    """One step of a recurrent network: `output, state = cell(inputs, state)`.
+
+    To write a cell, set `state_size` and `output_size` and define `forward`. A size is an int (a row of that
+    many features), a `torch.Size` (a row of those dimensions), or a nest of these. A cell treats the rows of a batch
+    independently of each other: that is what lets rows that have ended drop out of the loop.
+
+    Any object with `state_size`, `output_size`, `zero_state` (or `get_initial_state`) that can be called
+    is a cell too; inheriting only adds `zero_state`, `get_initial_state` and what `nn.Module` gives.
+
+    >>> import torch, throughtime as tt
+    >>> class Average(tt.RNNCell):
+    ...     def __init__(self, size):
+    ...         super().__init__()
+    ...         self.state_size = self.output_size = size
+    ...     def forward(self, inputs, state):
+    ...         state = 0.5 * state + 0.5 * inputs
+    ...         return state, state
+    >>> outputs, state = tt.dynamic_rnn(Average(1), torch.ones(1, 3, 1), dtype=torch.float32)
+    >>> outputs.flatten().tolist()
+    [0.5, 0.75, 0.875]
+    """
+
+    state_size: Size
+    output_size: Size
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__()
+        self.name = name if name is not None else snake_case(type(self).__name__)
+        # Where TensorFlow would keep the variables; the first unroll decides (see `interop.tf_variables`).
+        self.variable_scope: str | None = None
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """One step for `inputs` [B, I] and `state` [B, S]: the output [B, O] and the next state."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward(inputs, state) -> (output, state)")
+
+    def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
+        """Create the parameters that depend on the input size; here there are none."""
+
+    def begin_sequence(self) -> None:
+        """Called once before each unroll; cells that draw something once per sequence override it."""
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+        """Zeros of shape [batch_size, ...] for every leaf of `state_size`."""
+        batch_size = check_positive_int("batch_size", batch_size, minimum=0)
+        dtype = check_dtype("dtype", dtype)
+        if device is None:
+            device = device_of(self)
+        return _nest.map_leaves(
+            lambda size: torch.zeros(batch_size, *dims(size), dtype=dtype, device=device), self.state_size
+        )
+
+    def get_initial_state(
+        self, inputs: Tensor | None = None, batch_size: int | None = None, dtype: torch.dtype | None = None
+    ) -> Any:
+        """The zero state; `inputs` [B, ...], if given, says the batch size and the dtype."""
+        if inputs is not None:
+            batch_size = _agree("batch_size", batch_size, inputs.shape[0])
+            dtype = _agree("dtype", dtype, inputs.dtype)
+        if batch_size is None or dtype is None:
+            raise ValueError(
+                problem(
+                    "get_initial_state needs both `batch_size` and `dtype`",
+                    got=f"batch_size={batch_size}, dtype={dtype}",
+                    expected="both",
+                    fix="Pass them, or pass `inputs` to take them from.",
+                )
+            )
+        return self.zero_state(batch_size, dtype)
+
+
+def _agree(name: str, given: Any, from_inputs: Any) -> Any:
+    if given is not None and given != from_inputs:
+        raise ValueError(
+            problem(
+                f"`{name}` differs from that of `inputs`",
+                got=given,
+                expected=from_inputs,
+                fix=f"Leave `{name}` out, or make the two agree.",
+            )
+        )
+    return from_inputs
+
+
+def check_cell(name: str, cell: Any) -> None:
+    """Raise a `TypeError` unless `cell` has what an unroll needs of a cell."""
+    if isinstance(cell, type):
+        raise TypeError(
+            problem(
+                f"`{name}` is not an RNNCell but a class",
+                got=type_name(cell),
+                expected="an instance",
+                fix=f"Call it first, as in `{cell.__name__}(num_units)`.",
+            )
+        )
+    missing = [attribute for attribute in ("state_size", "output_size") if not hasattr(cell, attribute)]
+    if not (hasattr(cell, "zero_state") or hasattr(cell, "get_initial_state")):
+        missing.append("zero_state (or get_initial_state)")
+    if not callable(cell):
+        missing.append("__call__")
+    if missing:
+        raise TypeError(
+            problem(
+                f"`{name}` is not an RNNCell",
+                got=f"{type_name(cell)} without {', '.join(missing)}",
+                expected="a tt.RNNCell, or any callable with state_size, output_size and zero_state",
+                fix="Add what is missing, or inherit from tt.RNNCell.",
+            )
+        )
+
+
+def initial_state(cell: Any, batch_size: int, dtype: torch.dtype) -> Any:
+    """The state a cell starts from; as in TensorFlow, `get_initial_state` wins over `zero_state`."""
+    if hasattr(cell, "get_initial_state"):
+        return cell.get_initial_state(inputs=None, batch_size=batch_size, dtype=dtype)
+    return cell.zero_state(batch_size, dtype)
+
+
+def begin_sequence(cell: Any) -> None:
+    """Tell every cell inside `cell` that an unroll begins."""
+    for module in cell.modules() if isinstance(cell, nn.Module) else ():
+        if isinstance(module, RNNCell):
+            module.begin_sequence()
+
+
+def build_for(cell: Any, inputs: Any) -> None:
+    """Build a cell that will not be called, so that its parameters exist after an unroll of no steps."""
+    if isinstance(cell, RNNCell) and isinstance(inputs, Tensor):
+        dtype = inputs.dtype if inputs.is_floating_point() else None
+        cell.build(inputs.shape, dtype=dtype, device=inputs.device)
+
+
+def dims(size: Size) -> tuple[int, ...]:
+    """The dimensions of one row of a size leaf."""
+    return tuple(size) if isinstance(size, torch.Size) else (size,)
+
+
+def device_of(module: nn.Module) -> torch.device | None:
+    """The device of the module's first parameter that exists; None leaves the choice to torch's default."""
+    for parameter in module.parameters():
+        if not nn.parameter.is_lazy(parameter):
+            return parameter.device
+    return None
+
+
+def snake_case(name: str) -> str:
+    """`BasicLSTMCell` as TensorFlow names its scope: `basic_lstm_cell`."""
+    name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def check_no_reuse(reuse: bool | None) -> None:
+    """Variable reuse by name does not exist here: a cell owns its parameters."""
+    if reuse:
+        raise ValueError(
+            problem(
+                "`reuse` names variables of another cell",
+                got=f"reuse={reuse!r}",
+                expected="None or False",
+                fix="A cell owns its parameters: to share them, use the same cell object twice.",
+            )
+        )
+
+
+def check_rows(name: str, tensor: Any, width: int, batch_size: int | None = None) -> None:
+    """Raise unless `tensor` is [B, width], with the given B if there is one."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            problem(
+                f"`{name}` must be a tensor",
+                got=type_name(tensor),
+                expected=f"a tensor [B, {width}]",
+                fix=f"Pass `{name}` in the structure of `cell.state_size`.",
+            )
+        )
+    if tensor.ndim != 2 or tensor.shape[1] != width or batch_size not in (None, tensor.shape[0]):
+        batch = "B" if batch_size is None else batch_size
+        raise ValueError(
+            problem(
+                f"`{name}` has the wrong shape",
+                got=shape_of(tensor),
+                expected=f"[{batch}, {width}]",
+                fix="The batch is that of `inputs`; the width is that of `cell.state_size`.",
+            )
+        )

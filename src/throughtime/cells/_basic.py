@@ -1,0 +1,151 @@
+"""The plain recurrent cell and the gated recurrent unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime._errors import check_positive_int
+from throughtime.cells._activations import Activation, resolve_activation
+from throughtime.cells._base import check_rows
+from throughtime.cells._parameters import (
+    Initializer,
+    LazyCell,
+    ParameterScope,
+    check_inputs,
+    check_same_dtype,
+    glorot_uniform,
+    ones,
+    zeros,
+)
+
+
+class _VectorStateCell(LazyCell):
+    """A cell whose state is one vector of `num_units`, which is also its output."""
+
+    def __init__(
+        self,
+        num_units: int,
+        activation: Activation | str | None,
+        name: str | None,
+        dtype: torch.dtype | None,
+        reuse: bool | None,
+    ) -> None:
+        super().__init__(name, dtype, reuse)
+        self.num_units = check_positive_int("num_units", num_units, minimum=0)
+        self.activation = resolve_activation(activation)
+        self.state_size = self.output_size = self.num_units
+
+    def check_first_inputs(self, inputs: Tensor, state: Any) -> None:
+        check_inputs(inputs, None)
+        self.check_state(inputs, state)
+
+    def check_state(self, inputs: Tensor, state: Any) -> None:
+        """The state fits the inputs: same batch, same dtype, `num_units` wide."""
+        check_rows("state", state, self.num_units, inputs.shape[0])
+        check_same_dtype("inputs", inputs, "`state`", state)
+
+
+class BasicRNNCell(_VectorStateCell):
+    """The most basic recurrent cell: the state is the output.
+
+    `h' = activation([x, h] @ kernel + bias)`, with `kernel` [I + H, H] and `bias` [H].
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.BasicRNNCell(5)
+    >>> outputs, state = tt.dynamic_rnn(cell, torch.randn(4, 2, 3), dtype=torch.float32)
+    >>> outputs.shape, state.shape
+    (torch.Size([4, 2, 5]), torch.Size([4, 5]))
+    """
+
+    kernel: Tensor
+    bias: Tensor
+
+    def __init__(
+        self,
+        num_units: int,
+        activation: Activation | str | None = None,
+        reuse: bool | None = None,
+        name: str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        input_size: int | None = None,
+    ) -> None:
+        super().__init__(num_units, activation, name, dtype, reuse)
+        self.declare("kernel", glorot_uniform)
+        self.declare("bias", zeros)
+        if input_size is not None:
+            self.build(input_size)
+
+    def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        return {"kernel": (input_size + self.num_units, self.num_units), "bias": (self.num_units,)}
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`inputs` [B, I], `state` [B, H] -> output [B, H], and the same as the next state."""
+        check_inputs(inputs, self.kernel, self.num_units)
+        self.check_state(inputs, state)
+        output = self.activation(torch.addmm(self.bias, torch.cat([inputs, state], 1), self.kernel))
+        return output, output
+
+
+class GRUCell(_VectorStateCell):
+    """Gated recurrent unit (Cho et al. 2014), with the reset gate applied before the product.
+
+    ```
+    r, u = sigmoid([x, h] @ gates.kernel + gates.bias)
+    c = activation([x, r * h] @ candidate.kernel + candidate.bias)
+    h' = u * h + (1 - u) * c
+    ```
+
+    `gates.kernel` is [I + H, 2H] in the order r, u; `gates.bias` starts at 1 (the unit starts by remembering).
+
+    >>> import torch, throughtime as tt
+    >>> outputs, state = tt.dynamic_rnn(tt.GRUCell(5), torch.randn(4, 2, 3), dtype=torch.float32)
+    >>> torch.equal(outputs[:, -1], state)
+    True
+    """
+
+    gates: ParameterScope
+    candidate: ParameterScope
+
+    def __init__(
+        self,
+        num_units: int,
+        activation: Activation | str | None = None,
+        reuse: bool | None = None,
+        kernel_initializer: Initializer | None = None,
+        bias_initializer: Initializer | None = None,
+        name: str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        input_size: int | None = None,
+    ) -> None:
+        super().__init__(num_units, activation, name, dtype, reuse)
+        self.declare("gates.kernel", kernel_initializer or glorot_uniform)
+        self.declare("gates.bias", bias_initializer or ones)
+        self.declare("candidate.kernel", kernel_initializer or glorot_uniform)
+        self.declare("candidate.bias", bias_initializer or zeros)
+        if input_size is not None:
+            self.build(input_size)
+
+    def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        rows, units = input_size + self.num_units, self.num_units
+        return {
+            "gates.kernel": (rows, 2 * units),
+            "gates.bias": (2 * units,),
+            "candidate.kernel": (rows, units),
+            "candidate.bias": (units,),
+        }
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`inputs` [B, I], `state` [B, H] -> output [B, H], and the same as the next state."""
+        gates, candidate = self.gates, self.candidate
+        check_inputs(inputs, gates.kernel, self.num_units)
+        self.check_state(inputs, state)
+        both = torch.sigmoid(torch.addmm(gates.bias, torch.cat([inputs, state], 1), gates.kernel))
+        r, u = both.chunk(2, 1)
+        c = self.activation(torch.addmm(candidate.bias, torch.cat([inputs, r * state], 1), candidate.kernel))
+        output = u * state + (1 - u) * c
+        return output, output

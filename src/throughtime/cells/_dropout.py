@@ -1,0 +1,214 @@
+"""Dropout on the inputs, outputs and state of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime._errors import problem
+from throughtime.cells._lstm import LSTMStateTuple
+from throughtime.cells._wrappers import CellWrapper
+
+KeepProb = float | Tensor
+
+
+class DropoutWrapper(CellWrapper):
+    """Dropout on a cell's inputs, outputs and outgoing state, with probabilities to *keep* a value.
+
+    A kept value is divided by its probability. Every step draws new masks; with `variational_recurrent=True` (Gal and
+    Ghahramani 2016) one mask of shape [1, size] serves every step and row of an unroll, and is drawn anew for the
+    next (`reset_masks()` does so by hand). As everywhere in torch, dropout acts in training mode only: `cell.eval()`
+    turns it off.
+
+    `dropout_state_filter_visitor(substate)` says which parts of the state are dropped: True, False, or for a
+    structure one bool for each part. By default that is everything except an LSTM's memory `c`. `seed` makes the
+    masks reproducible: two wrappers with one seed draw the same masks in the same order. `variational_recurrent`
+    needs `dtype`, and `input_size` if inputs are dropped.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.DropoutWrapper(tt.GRUCell(4), output_keep_prob=0.5, seed=1)
+    >>> outputs, _ = tt.dynamic_rnn(cell, torch.ones(8, 16, 3), dtype=torch.float32)
+    >>> 0.3 < (outputs == 0).float().mean().item() < 0.7
+    True
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        input_keep_prob: KeepProb = 1.0,
+        output_keep_prob: KeepProb = 1.0,
+        state_keep_prob: KeepProb = 1.0,
+        variational_recurrent: bool = False,
+        input_size: Any = None,
+        dtype: torch.dtype | None = None,
+        seed: int | None = None,
+        dropout_state_filter_visitor: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(cell)
+        self.input_keep_prob = _check_keep_prob("input_keep_prob", input_keep_prob)
+        self.output_keep_prob = _check_keep_prob("output_keep_prob", output_keep_prob)
+        self.state_keep_prob = _check_keep_prob("state_keep_prob", state_keep_prob)
+        self.variational_recurrent = variational_recurrent
+        self.seed = seed
+        self._visitor = _check_visitor(dropout_state_filter_visitor)
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._masks: dict[tuple[str, int], Tensor] = {}
+        if variational_recurrent:
+            _check_variational(self.input_keep_prob, input_size, dtype)
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """One step of the cell inside, with dropout before and after it."""
+        if not self.training:
+            output, state = self.cell(inputs, state)
+            return output, state
+        if _drops(self.input_keep_prob):
+            inputs = self._drop("input", inputs, self.input_keep_prob, visitor=lambda _: True)
+        output, state = self.cell(inputs, state)
+        if _drops(self.state_keep_prob):
+            state = self._drop("state", state, self.state_keep_prob, visitor=self._visitor)
+        if _drops(self.output_keep_prob):
+            output = self._drop("output", output, self.output_keep_prob, visitor=lambda _: True)
+        return output, state
+
+    def begin_sequence(self) -> None:
+        """A new unroll draws new variational masks."""
+        self.reset_masks()
+
+    def reset_masks(self) -> None:
+        """Forget the variational masks: the next step draws new ones."""
+        self._masks = {}
+
+    def noise_state(self) -> Any:
+        """What the coming masks depend on; `set_noise_state` goes back to it, so that a step can be computed again."""
+        return dict(self._masks), {device: generator.get_state() for device, generator in self._generators.items()}
+
+    def set_noise_state(self, noise_state: Any) -> None:
+        """Go back to an earlier `noise_state`."""
+        masks, generator_states = noise_state
+        self._masks = dict(masks)
+        # A generator that did not exist then starts from its seed again.
+        self._generators = {}
+        for device, generator_state in generator_states.items():
+            self._generators[device] = torch.Generator(device)
+            self._generators[device].set_state(generator_state)
+
+    def _drop(self, slot: str, tree: Any, keep_prob: KeepProb, visitor: Callable[[Any], Any]) -> Any:
+        """Dropout on the leaves of `tree` that `visitor` lets through."""
+        leaves = iter(range(len(_nest.flatten(tree))))
+
+        def visit(node: Any, wanted: bool = True) -> Any:
+            verdict = visitor(node) if wanted else False
+            if not _nest.is_nest(node):
+                index = next(leaves)
+                return self._drop_leaf((slot, index), node, keep_prob) if verdict else node
+            parts = _nest.children(node)
+            wants = [verdict] * len(parts) if isinstance(verdict, bool) else _nest.children(verdict)
+            return _nest.rebuild(node, [visit(part, bool(want)) for part, want in zip(parts, wants, strict=True)])
+
+        return visit(tree)
+
+    def _drop_leaf(self, leaf: tuple[str, int], value: Any, keep_prob: KeepProb) -> Tensor:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            raise ValueError(
+                problem(
+                    f"dropout on a {leaf[0]} that cannot be scaled",
+                    got=getattr(value, "dtype", type(value).__name__),
+                    expected="a floating point tensor",
+                    fix="Leave it out with `dropout_state_filter_visitor`, or keep it with a probability of 1.",
+                )
+            )
+        return value * self._mask(leaf, value, keep_prob)
+
+    def _mask(self, leaf: tuple[str, int], value: Tensor, keep_prob: KeepProb) -> Tensor:
+        """Zeros, and 1 / keep_prob where a value is kept."""
+        if not self.variational_recurrent:
+            return self._draw(value.shape, value, keep_prob)
+        if leaf not in self._masks:
+            self._masks[leaf] = self._draw(torch.Size((1, *value.shape[1:])), value, keep_prob)
+        return self._masks[leaf]
+
+    def _draw(self, shape: torch.Size, like: Tensor, keep_prob: KeepProb) -> Tensor:
+        uniform = torch.rand(shape, dtype=like.dtype, device=like.device, generator=self._generator(like.device))
+        return torch.floor(uniform + keep_prob) / keep_prob
+
+    def _generator(self, device: torch.device) -> torch.Generator | None:
+        if self.seed is None:
+            return None
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        return self._generators[device]
+
+
+def default_state_filter(substate: Any) -> Any:
+    """Which parts of a state dropout touches: all but an LSTM's memory, and what is no tensor."""
+    if isinstance(substate, LSTMStateTuple):
+        return LSTMStateTuple(c=False, h=True)
+    return isinstance(substate, Tensor) or _nest.is_nest(substate)
+
+
+def _drops(keep_prob: KeepProb) -> bool:
+    return isinstance(keep_prob, Tensor) or keep_prob < 1
+
+
+def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ValueError(
+                problem(
+                    f"`{name}` must be a scalar",
+                    got=f"shape {tuple(value.shape)}",
+                    expected="shape ()",
+                    fix="Pass a float or a tensor of rank 0.",
+                )
+            )
+        return value
+    if not 0 < value <= 1:
+        raise ValueError(
+            problem(
+                f"`{name}` is not a probability to keep a value",
+                got=value,
+                expected="0 < keep_prob <= 1",
+                fix="It is one minus the rate of torch.nn.Dropout.",
+            )
+        )
+    return float(value)
+
+
+def _check_visitor(visitor: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if visitor is None:
+        return default_state_filter
+    if not callable(visitor):
+        raise TypeError(
+            problem(
+                "`dropout_state_filter_visitor` must be callable",
+                got=repr(visitor),
+                expected="a function of a substate",
+                fix="Return True to drop, False to keep.",
+            )
+        )
+    return visitor
+
+
+def _check_variational(input_keep_prob: KeepProb, input_size: Any, dtype: torch.dtype | None) -> None:
+    if dtype is None:
+        raise ValueError(
+            problem(
+                "`variational_recurrent=True` needs `dtype`",
+                got=None,
+                expected="a torch dtype",
+                fix="Pass `dtype=torch.float32`.",
+            )
+        )
+    if _drops(input_keep_prob) and input_size is None:
+        raise ValueError(
+            problem(
+                "`variational_recurrent=True` with input dropout needs `input_size`",
+                got=None,
+                expected="the width of the inputs",
+                fix="Pass `input_size=`, as an int or a torch.Size.",
+            )
+        )

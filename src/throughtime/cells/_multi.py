@@ -1,0 +1,147 @@
+"""Cells stacked on each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from throughtime import _nest
+from throughtime._errors import problem, type_name
+from throughtime.cells._base import RNNCell, check_cell, initial_state
+
+
+class MultiRNNCell(RNNCell):
+    """Cells stacked on each other: the output of each is the input of the next.
+
+    The output is that of the top cell. The state is the tuple of the cells' states; with `state_is_tuple=False` the
+    states are joined along the features, which needs cells whose state is one tensor. Each layer needs a cell of its
+    own: the same object twice is the same weights twice.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.MultiRNNCell([tt.LSTMCell(size) for size in [128, 256]])
+    >>> outputs, state = tt.dynamic_rnn(cell, torch.randn(2, 3, 10), dtype=torch.float32)
+    >>> outputs.shape, state[0].c.shape
+    (torch.Size([2, 3, 256]), torch.Size([2, 128]))
+    """
+
+    def __init__(self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True) -> None:
+        super().__init__()
+        self._cells = _check_cells(cells, state_is_tuple)
+        self.state_is_tuple = state_is_tuple
+        for index, cell in enumerate(self._cells):
+            if isinstance(cell, nn.Module):
+                self.add_module(f"cell_{index}", cell)
+
+    @property
+    def cells(self) -> list[Any]:
+        """The cells, bottom first."""
+        # Looked up by name so that copies and replaced submodules are seen.
+        return [getattr(self, f"cell_{index}", cell) for index, cell in enumerate(self._cells)]
+
+    @property
+    def state_size(self) -> Any:
+        """The sizes of the cells' states, or their sum."""
+        sizes = tuple(cell.state_size for cell in self.cells)
+        return sizes if self.state_is_tuple else sum(sizes)
+
+    @property
+    def output_size(self) -> Any:
+        """The output size of the top cell."""
+        return self.cells[-1].output_size
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+        """The zero states of the cells."""
+        if not self.state_is_tuple:
+            return super().zero_state(batch_size, dtype, device)
+        if device is None:
+            return tuple(initial_state(cell, batch_size, dtype) for cell in self.cells)
+        return tuple(cell.zero_state(batch_size, dtype, device=device) for cell in self.cells)
+
+    def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
+        """Build every cell for the width it will see."""
+        width = inputs_shape if isinstance(inputs_shape, int) else inputs_shape[-1]
+        self._check_shared_widths(width)
+        for cell in self.cells:
+            if isinstance(cell, RNNCell):
+                cell.build((None, width), dtype=dtype, device=device)
+            width = cell.output_size
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """`inputs` [B, I] and the joined or tupled states -> the top output and the next states."""
+        if isinstance(inputs, Tensor):
+            self._check_shared_widths(inputs.shape[-1])
+        next_states = []
+        for cell, cell_state in zip(self.cells, self._open_state(state), strict=True):
+            inputs, next_state = cell(inputs, cell_state)
+            next_states.append(next_state)
+        return inputs, tuple(next_states) if self.state_is_tuple else torch.cat(next_states, 1)
+
+    def _open_state(self, state: Any) -> Any:
+        if not self.state_is_tuple:
+            return state.split([cell.state_size for cell in self.cells], 1)
+        if not _nest.is_nest(state) or len(state) != len(self.cells):
+            raise ValueError(
+                problem(
+                    f"Expected state to be a tuple of length {len(self.cells)}",
+                    got=_nest.describe(state) if _nest.is_nest(state) else type_name(state),
+                    expected=f"one state for each of the {len(self.cells)} cells",
+                    fix="Make it with `cell.zero_state(batch_size, dtype)`.",
+                )
+            )
+        return state
+
+    def _check_shared_widths(self, width: Any) -> None:
+        """One cell object in two layers can only work if both layers see inputs of the same width."""
+        first_use: dict[int, tuple[int, Any]] = {}
+        for layer, cell in enumerate(self.cells):
+            first, first_width = first_use.setdefault(id(cell), (layer, width))
+            if first_width != width:
+                raise ValueError(_shared_cell_message(cell, first, first_width, layer, width, len(self.cells)))
+            width = cell.output_size
+
+
+def _shared_cell_message(cell: Any, first: int, first_width: Any, layer: int, width: Any, count: int) -> str:
+    kind = type(cell).__name__
+    units = getattr(cell, "num_units", "num_units")
+    return problem(
+        f"Dimensions must be equal: cells {first} and {layer} of the MultiRNNCell are the same {kind} object, "
+        "so they share one kernel, but see inputs of different widths",
+        got=f"widths {first_width} and {width}",
+        expected="one cell object for each layer",
+        fix=f"Write `MultiRNNCell([{kind}({units}) for _ in range({count})])`, not `MultiRNNCell([cell] * {count})`.",
+    )
+
+
+def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
+    if not isinstance(cells, list | tuple | nn.ModuleList):
+        raise TypeError(
+            problem(
+                "`cells` must be a list or a tuple",
+                got=type_name(cells),
+                expected="a list of cells",
+                fix="Write `MultiRNNCell([LSTMCell(8), LSTMCell(8)])`.",
+            )
+        )
+    if not len(cells):
+        raise ValueError(
+            problem(
+                "`cells` is empty",
+                got="no cell",
+                expected="at least one cell",
+                fix="Write `MultiRNNCell([LSTMCell(8), LSTMCell(8)])`.",
+            )
+        )
+    for index, cell in enumerate(cells):
+        check_cell(f"cells[{index}]", cell)
+        if not state_is_tuple and not isinstance(cell.state_size, int):
+            raise ValueError(
+                problem(
+                    f"`state_is_tuple=False` cannot join the state of cells[{index}]",
+                    got=f"state_size {cell.state_size}",
+                    expected="an int",
+                    fix="Use `state_is_tuple=True`, or cells made with `state_is_tuple=False`.",
+                )
+            )
+    return list(cells)

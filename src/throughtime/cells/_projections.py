@@ -1,0 +1,194 @@
+"""Cells around a cell that change what goes in or comes out: projections and embeddings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from throughtime import _nest
+from throughtime._errors import InvalidArgumentError, check_positive_int, problem
+from throughtime.cells._activations import Activation, resolve_activation
+from throughtime.cells._base import RNNCell, check_cell
+from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, glorot_uniform, zeros
+from throughtime.cells._wrappers import Wrapping
+
+
+class _LazyWrapper(Wrapping, LazyCell):
+    """A wrapper with parameters of its own."""
+
+    def __init__(self, cell: Any, reuse: bool | None) -> None:
+        super().__init__(None, None, reuse)
+        check_cell("cell", cell)
+        self.cell = cell
+
+    def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
+        """Build the wrapper and the cell inside."""
+        super().build(inputs_shape, dtype=dtype, device=device)
+        if isinstance(self.cell, RNNCell):
+            self.cell.build(self.inner_inputs_shape(inputs_shape), dtype=dtype, device=device)
+
+    def inner_inputs_shape(self, inputs_shape: Any) -> Any:
+        """The shape of what the cell inside sees."""
+        return inputs_shape
+
+
+class InputProjectionWrapper(_LazyWrapper):
+    """A linear map before a cell: `cell(activation(x @ kernel + bias), state)`, with no activation by default.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.InputProjectionWrapper(tt.GRUCell(4), num_proj=2)
+    >>> tt.dynamic_rnn(cell, torch.ones(1, 2, 9), dtype=torch.float32)[0].shape
+    torch.Size([1, 2, 4])
+    """
+
+    kernel: Tensor
+    bias: Tensor
+
+    def __init__(
+        self,
+        cell: Any,
+        num_proj: int,
+        activation: Activation | str | None = None,
+        input_size: int | None = None,
+        reuse: bool | None = None,
+    ) -> None:
+        super().__init__(cell, reuse)
+        self.num_proj = check_positive_int("num_proj", num_proj)
+        self.activation = None if activation is None else resolve_activation(activation)
+        self.declare("kernel", glorot_uniform)
+        self.declare("bias", zeros)
+        if input_size is not None:
+            self.build(input_size)
+
+    def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        return {"kernel": (input_size, self.num_proj), "bias": (self.num_proj,)}
+
+    def inner_inputs_shape(self, inputs_shape: Any) -> Any:
+        """The cell inside sees the projected inputs."""
+        return (None, self.num_proj)
+
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
+        """One step of the cell inside on the projected `inputs` [B, I]."""
+        check_inputs(inputs, self.kernel)
+        projected = torch.addmm(self.bias, inputs, self.kernel)
+        output, state = self.cell(projected if self.activation is None else self.activation(projected), state)
+        return output, state
+
+
+class OutputProjectionWrapper(_LazyWrapper):
+    """A linear map after a cell: `activation(output @ kernel + bias)`, with no activation by default.
+
+    Outputs past a sequence's length are zeros all the same: the projection is inside the cell, the zeros are outside.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.OutputProjectionWrapper(tt.GRUCell(4), output_size=2)
+    >>> tt.dynamic_rnn(cell, torch.ones(1, 2, 9), dtype=torch.float32)[0].shape
+    torch.Size([1, 2, 2])
+    """
+
+    kernel: Tensor
+    bias: Tensor
+
+    def __init__(
+        self, cell: Any, output_size: int, activation: Activation | str | None = None, reuse: bool | None = None
+    ) -> None:
+        super().__init__(cell, reuse)
+        self._output_size = check_positive_int("output_size", output_size)
+        self.activation = None if activation is None else resolve_activation(activation)
+        self.declare("kernel", glorot_uniform)
+        self.declare("bias", zeros)
+
+    @property
+    def output_size(self) -> int:
+        """The width of the projected outputs."""
+        return self._output_size
+
+    def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        return {"kernel": (self.cell.output_size, self.output_size), "bias": (self.output_size,)}
+
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step of the cell inside, its output projected to [B, output_size]."""
+        output, state = self.cell(inputs, state)
+        projected = torch.addmm(self.bias, output, self.kernel)
+        return (projected if self.activation is None else self.activation(projected)), state
+
+
+class EmbeddingWrapper(_LazyWrapper):
+    """Looks integer inputs up in a table before a cell: ids [B] or [B, 1] become rows of `embedding`.
+
+    The table is [embedding_classes, embedding_size], uniform in ±sqrt(3) at first (unit variance), and takes the
+    dtype of the state.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.EmbeddingWrapper(tt.GRUCell(4), embedding_classes=10, embedding_size=3)
+    >>> tt.dynamic_rnn(cell, torch.tensor([[[1], [2]]]), dtype=torch.float32)[0].shape
+    torch.Size([1, 2, 4])
+    """
+
+    embedding: Tensor
+
+    def __init__(
+        self,
+        cell: Any,
+        embedding_classes: int,
+        embedding_size: int,
+        initializer: Initializer | None = None,
+        reuse: bool | None = None,
+    ) -> None:
+        super().__init__(cell, reuse)
+        self.embedding_classes = check_positive_int("embedding_classes", embedding_classes)
+        self.embedding_size = check_positive_int("embedding_size", embedding_size)
+        self.declare("embedding", initializer or _unit_variance)
+
+    def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+        return {"embedding": (self.embedding_classes, self.embedding_size)}
+
+    def inner_inputs_shape(self, inputs_shape: Any) -> Any:
+        """The cell inside sees the looked up rows."""
+        return (None, self.embedding_size)
+
+    def initialize_parameters(self, inputs: Tensor, state: Any) -> None:
+        """Unlike other cells, the table takes its dtype from the state: the inputs are integers."""
+        if not self.built:
+            self._check_ids(inputs)
+            dtype = next(leaf.dtype for leaf in _nest.flatten(state) if leaf.is_floating_point())
+            self.build(inputs.shape, dtype=dtype, device=inputs.device)
+
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
+        """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""
+        self._check_ids(inputs)
+        output, state = self.cell(functional.embedding(inputs.reshape(-1), self.embedding), state)
+        return output, state
+
+    def _check_ids(self, ids: Tensor) -> None:
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TypeError(
+                problem(
+                    "EmbeddingWrapper takes integer ids",
+                    got=ids.dtype,
+                    expected="an integer dtype",
+                    fix="Convert with `ids.long()`.",
+                )
+            )
+        # On a GPU this look would wait for the device at every step; there the lookup itself fails.
+        if (
+            ids.device.type == "cpu"
+            and ids.numel()
+            and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding_classes
+        ):
+            raise InvalidArgumentError(
+                problem(
+                    "an id is outside of the table",
+                    got=f"ids from {int(ids.min())} to {int(ids.max())}",
+                    expected=f"0 to {self.embedding_classes - 1}",
+                    fix="Raise `embedding_classes`, or map unknown ids to one.",
+                )
+            )
+
+
+def _unit_variance(tensor: Tensor) -> None:
+    nn.init.uniform_(tensor, -math.sqrt(3), math.sqrt(3))

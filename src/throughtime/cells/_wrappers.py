@@ -1,0 +1,122 @@
+"""Cells around a cell: residual connections, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from throughtime import _nest
+from throughtime._errors import problem, shape_of
+from throughtime.cells._base import RNNCell, check_cell, initial_state
+
+
+class Wrapping:
+    """What every wrapper takes from the cell inside: its sizes and its zero state."""
+
+    cell: Any
+
+    @property
+    def wrapped_cell(self) -> Any:
+        """The cell inside."""
+        return self.cell
+
+    @property
+    def state_size(self) -> Any:
+        """The state size of the cell inside."""
+        return self.cell.state_size
+
+    @property
+    def output_size(self) -> Any:
+        """The output size of the cell inside."""
+        return self.cell.output_size
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+        """The zero state of the cell inside."""
+        if device is None:
+            return initial_state(self.cell, batch_size, dtype)
+        return self.cell.zero_state(batch_size, dtype, device=device)
+
+
+class CellWrapper(Wrapping, RNNCell):
+    """A wrapper without parameters of its own."""
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__()
+        check_cell("cell", cell)
+        self.cell = cell
+
+    def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
+        """Build the cell inside."""
+        if isinstance(self.cell, RNNCell):
+            self.cell.build(inputs_shape, dtype=dtype, device=device)
+
+
+class ResidualWrapper(CellWrapper):
+    """Adds a cell's inputs to its outputs, or joins the two by `residual_fn(inputs, outputs)`.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.ResidualWrapper(tt.BasicRNNCell(3))
+    >>> outputs, state = tt.dynamic_rnn(cell, torch.ones(1, 2, 3), dtype=torch.float32)
+    >>> torch.allclose(outputs[:, -1], 1 + state)
+    True
+    """
+
+    def __init__(self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None) -> None:
+        super().__init__(cell)
+        self.residual_fn = residual_fn
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """One step of the cell inside, with the inputs added to its output."""
+        outputs, state = self.cell(inputs, state)
+        return (self.residual_fn or _add)(inputs, outputs), state
+
+
+def _add(inputs: Any, outputs: Any) -> Any:
+    inputs = _nest.conform(outputs, inputs, "`inputs` of a ResidualWrapper")
+    for one, other in zip(_nest.flatten(inputs), _nest.flatten(outputs), strict=True):
+        if one.shape != other.shape:
+            raise ValueError(
+                problem(
+                    "a ResidualWrapper needs inputs of the shape of the outputs",
+                    got=shape_of(one),
+                    expected=shape_of(other),
+                    fix="Make the widths equal, or pass `residual_fn(inputs, outputs)`.",
+                )
+            )
+    return _nest.map_leaves(torch.add, inputs, outputs)
+
+
+class DeviceWrapper(CellWrapper):
+    """Runs a cell on a device of its own: its parameters, state and outputs are there; inputs are brought over.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.DeviceWrapper(tt.GRUCell(4), "cpu")
+    >>> tt.dynamic_rnn(cell, torch.ones(1, 2, 3), dtype=torch.float32)[1].device
+    device(type='cpu')
+    """
+
+    def __init__(self, cell: Any, device: torch.device | str | int) -> None:
+        super().__init__(cell)
+        self.device = torch.device(device)
+        if isinstance(cell, nn.Module):
+            cell.to(self.device)
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+        """The zero state of the cell inside, on the wrapper's device unless another is asked for."""
+        return self._bring(super().zero_state(batch_size, dtype, device))
+
+    def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
+        """Build the cell inside, on the wrapper's device."""
+        super().build(inputs_shape, dtype=dtype, device=self.device)
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """One step of the cell inside, on its device."""
+        output, state = self.cell(self._bring(inputs), self._bring(state))
+        return output, state
+
+    def _bring(self, tree: Any) -> Any:
+        """Tensors moved to the device; what is no tensor stays."""
+        return _nest.map_leaves(lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, tree)

@@ -1,0 +1,48 @@
+"""The command itself: a thin shell that knows its subcommands and nothing of their work."""
+
+import platform
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+import throughtime as tt
+
+from throughtime.cli._exits import CleanExits
+from throughtime.cli.demo import demo
+
+app = typer.Typer(
+    name="throughtime",
+    cls=CleanExits,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    """Say what a bug report needs, without importing any of it."""
+    if wanted:
+        typer.echo(f"throughtime {tt.__version__} (torch {version('torch')}, Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def throughtime(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Recurrent networks through time, on PyTorch: any cell, any length."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command()(demo)
+
+
+def main() -> None:
+    """Run the `throughtime` command."""
+    app()

@@ -1,0 +1,60 @@
+"""TensorFlow's names for a cell's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from throughtime._errors import problem, type_name
+from throughtime.cells import DeviceWrapper, DropoutWrapper, MultiRNNCell, ResidualWrapper, RNNCell
+
+# The core wrappers of TensorFlow add no level to the names of what they wrap; those of contrib do.
+_NAMELESS = (DropoutWrapper, ResidualWrapper, DeviceWrapper)
+
+
+def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parameter]:
+    """A cell's parameters by the names of TensorFlow's variables, in the order in which TensorFlow makes them.
+
+    `scope` is that of the unroll; None takes the one of the cell's first unroll, or "rnn".
+
+    >>> import throughtime as tt
+    >>> list(tt.interop.tf_variables(tt.LSTMCell(4, num_proj=2, input_size=3)))
+    ['rnn/lstm_cell/kernel', 'rnn/lstm_cell/bias', 'rnn/lstm_cell/projection/kernel']
+    """
+    if not isinstance(cell, RNNCell):
+        raise TypeError(
+            problem(
+                "TensorFlow's names are known for tt.RNNCell only",
+                got=type_name(cell),
+                expected="a tt.RNNCell",
+                fix="Inherit from tt.RNNCell.",
+            )
+        )
+    if scope is None:
+        scope = cell.variable_scope or "rnn"
+    names: dict[str, nn.Parameter] = {}
+    seen: set[int] = set()
+    for name, parameter in _walk(cell, scope):
+        # A cell used in two layers keeps the names of the first.
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            names[name] = parameter
+    return names
+
+
+def _walk(cell: RNNCell, scope: str) -> Iterator[tuple[str, nn.Parameter]]:
+    prefix = scope if isinstance(cell, _NAMELESS) else f"{scope}/{cell.name}"
+    inner: list[tuple[str, Any]] = []
+    if isinstance(cell, MultiRNNCell):
+        inner = [(f"{prefix}/cell_{index}", layer) for index, layer in enumerate(cell.cells)]
+    elif isinstance(getattr(cell, "cell", None), RNNCell):
+        inner = [(prefix, cell.cell)]
+    inside = {id(parameter) for _, layer in inner if isinstance(layer, nn.Module) for parameter in layer.parameters()}
+    for path, parameter in cell.named_parameters():
+        if id(parameter) not in inside:
+            yield f"{prefix}/{path.replace('.', '/')}", parameter
+    for layer_scope, layer in inner:
+        if isinstance(layer, RNNCell):
+            yield from _walk(layer, layer_scope)

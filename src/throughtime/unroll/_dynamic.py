@@ -1,0 +1,136 @@
+"""`dynamic_rnn`: a cell over whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from throughtime import _nest
+from throughtime._errors import problem
+from throughtime.unroll._arguments import (
+    check_cell,
+    check_checkpoint_every,
+    check_dtypes_agree,
+    check_lengths,
+    check_output_dtype,
+    check_parallel_iterations,
+    check_scope,
+    check_state,
+    note_scope,
+)
+from throughtime.unroll._engine import Unrolled, unroll
+from throughtime.unroll._form import Form, open_inputs
+
+
+def dynamic_rnn(
+    cell: Any,
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+    *,
+    all_states: bool = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Any, ...]:
+    """Run `cell` over sequences: `(outputs, state)`, or `(outputs, state, states)` with `all_states=True`.
+
+    Past the end of a sequence its outputs are zeros and its state is copied through; those steps are not computed, and
+    nothing in the padding, not even NaN, reaches an output or a gradient.
+
+    Args:
+        cell: A `tt.RNNCell`, or any callable with `state_size`, `output_size` and `zero_state`.
+        inputs: [B, T, ...] ([T, B, ...] if `time_major`), a nest of such tensors, a `PackedSequence`, or a jagged
+            `NestedTensor`. Outputs come in the same form.
+        sequence_length: The length of each sequence [B], on any device; None means all T steps. Above T counts as T,
+            below 0 as 0.
+        initial_state: The state to start from, in the structure of `cell.state_size`; None is the cell's zero state.
+        dtype: The dtype of the zero state and of the outputs. Required without `initial_state`, or if the dtypes of
+            the state differ.
+        parallel_iterations: For how many steps to compute at once what does not depend on the state; more is faster
+            and takes more memory. The reference loop computes step by step, so there it changes nothing.
+        swap_memory: Keep what the backward pass needs in pinned host memory. On a CPU this changes nothing.
+        time_major: Whether time is the first axis.
+        scope: The name of the cell's variables in a TensorFlow checkpoint; "rnn" if None.
+        all_states: Also return the state after every step, with a time axis like the outputs; past the end of a
+            sequence that is its final state.
+        checkpoint_every: Store the state only every so many steps and recompute the rest in the backward pass.
+
+    >>> import torch, throughtime as tt
+    >>> x = torch.randn(4, 2, 3)
+    >>> outputs, state = tt.dynamic_rnn(tt.BasicRNNCell(5), x, sequence_length=[2, 1, 2, 2], dtype=torch.float32)
+    >>> outputs.shape, outputs[1, 1].tolist()
+    (torch.Size([4, 2, 5]), [0.0, 0.0, 0.0, 0.0, 0.0])
+    >>> torch.equal(state[1], outputs[1, 0])
+    True
+    """
+    check_cell("cell", cell)
+    check_parallel_iterations(parallel_iterations)
+    checkpoint_every = check_checkpoint_every(checkpoint_every)
+    scope = check_scope(scope)
+    form, inputs = open_inputs(inputs, time_major)
+    run = plan_dynamic(
+        cell,
+        form,
+        inputs,
+        sequence_length,
+        initial_state,
+        dtype,
+        all_states=all_states,
+        swap_memory=swap_memory,
+        checkpoint_every=checkpoint_every,
+        scope=scope or "rnn",
+    )
+    result = run()
+    return tuple(result) if all_states else (result.outputs, result.state)
+
+
+def plan_dynamic(
+    cell: Any,
+    form: Form,
+    inputs: Any,
+    sequence_length: Any,
+    initial_state: Any,
+    dtype: torch.dtype | None,
+    *,
+    scope: str,
+    reverse: bool = False,
+    all_states: bool = False,
+    swap_memory: bool = False,
+    checkpoint_every: int | None = None,
+) -> Callable[[], Unrolled]:
+    """Check what belongs to one cell and one direction; calling the result runs it."""
+    if form.lengths is not None and sequence_length is not None:
+        raise ValueError(
+            problem(
+                "`sequence_length` is given twice: these inputs know their lengths",
+                got="sequence_length",
+                expected="None",
+                fix="Leave `sequence_length` out for packed and jagged inputs.",
+            )
+        )
+    lengths = check_lengths(sequence_length, form.batch_size)
+    device = form.rows(_nest.flatten(inputs)[0]).device
+    state = check_state(cell, initial_state, form.batch_size, dtype, device)
+    output_dtype = check_output_dtype(dtype, state)
+    check_dtypes_agree(output_dtype, state, _nest.map_leaves(form.rows, inputs))
+    note_scope(cell, scope)
+    return partial(
+        unroll,
+        cell,
+        form,
+        inputs,
+        lengths,
+        state,
+        output_dtype,
+        reverse=reverse,
+        all_states=all_states,
+        swap_memory=swap_memory,
+        checkpoint_every=checkpoint_every,
+    )

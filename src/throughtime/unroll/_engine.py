@@ -1,0 +1,145 @@
+"""The one way through time: every unroll with known lengths comes here."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime._errors import problem, type_name
+from throughtime.backends import reference
+from throughtime.backends._step import Step, is_row_leaf
+from throughtime.backends._swap import swapping
+from throughtime.cells._base import begin_sequence, build_for
+from throughtime.unroll._form import Form, Padded
+from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
+
+
+class Unrolled(NamedTuple):
+    """Outputs in the form of the inputs, the final state, and all states if they were asked for."""
+
+    outputs: Any
+    state: Any
+    states: Any
+
+
+def unroll(
+    cell: Any,
+    form: Form,
+    inputs: Any,
+    lengths: list[int] | None,
+    state: Any,
+    dtype: torch.dtype | None,
+    *,
+    reverse: bool = False,
+    all_states: bool = False,
+    swap_memory: bool = False,
+    checkpoint_every: int | None = None,
+) -> Unrolled:
+    """Run `cell` over `inputs` from `state`; every argument has been checked."""
+    if form.lengths is not None:
+        lengths = form.lengths
+    schedule = make_schedule(form, lengths, reverse=reverse)
+    step = Step(cell, state, dtype)
+    begin_sequence(cell)
+    if not schedule.active:
+        return _no_steps(step, form, inputs, state, all_states)
+    if any(not isinstance(leaf, Tensor) for leaf in _nest.flatten(state)):
+        _check_rowless_state(form, schedule, all_states, checkpoint_every)
+        if isinstance(schedule, Ragged):
+            assert isinstance(form, Padded)
+            assert lengths is not None
+            return _unroll_masked(step, form, inputs, lengths, state, reverse)
+    with swapping(swap_memory, cell, (inputs, state)):
+        walk = reference.run(
+            step,
+            _steps(schedule, inputs),
+            schedule.active,
+            schedule.sort(state),
+            keep_states=all_states,
+            checkpoint_every=checkpoint_every,
+        )
+    final = schedule.unsort(walk.state)
+    states = _all_states(form, schedule, walk.states, final) if all_states else None
+    return Unrolled(_join(schedule, walk.outputs), final, states)
+
+
+def _steps(schedule: Schedule, inputs: Any) -> list[Any]:
+    """The nest of inputs of each step, from a nest of sequences."""
+    taken = [schedule.take(leaf) for leaf in _nest.flatten(inputs)]
+    return [_nest.pack_as(inputs, leaves) for leaves in zip(*taken, strict=True)]
+
+
+def _join(schedule: Schedule, steps: list[Any]) -> Any:
+    """The reverse: a nest of sequences from the nest of outputs of each step."""
+    leaves = zip(*map(_nest.flatten, steps), strict=True)
+    return _nest.pack_as(steps[0], [schedule.put(leaf) for leaf in leaves])
+
+
+def _all_states(form: Form, schedule: Schedule, states: list[Any], final: Any) -> Any:
+    """The state after every step. Past the end of a sequence that is its final state, copied through."""
+    leaves = []
+    for steps, last in zip(zip(*map(_nest.flatten, states), strict=True), _nest.flatten(final), strict=True):
+        if is_row_leaf(last):
+            leaves.append(schedule.put(steps, fill=last))
+        else:
+            idle = last.expand(form.max_time - len(steps))
+            leaves.append(torch.cat([torch.stack(steps), idle]))
+    return _nest.pack_as(final, leaves)
+
+
+def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool) -> Unrolled:
+    """Nothing to run (T = 0, or every length 0): blank outputs, the state as it came, a cell built all the same."""
+    first_steps = _nest.map_leaves(lambda leaf: form.rows(leaf)[:0], inputs)
+    build_for(step.cell, first_steps)
+    device = next(leaf.device for leaf in _nest.flatten([state, first_steps]) if isinstance(leaf, Tensor))
+    outputs = _nest.map_leaves(lambda leaf: _blank(form, leaf, None), step.blank_output(0, device))
+    states = None
+    if all_states:
+        states = _nest.map_leaves(
+            lambda leaf: _blank(form, leaf, leaf) if is_row_leaf(leaf) else leaf.expand(form.max_time), state
+        )
+    return Unrolled(outputs, state, states)
+
+
+def _blank(form: Form, like: Tensor, fill: Tensor | None) -> Any:
+    blank = form.blank(like, fill)
+    return form.restore(like[:0] if blank is None else blank)
+
+
+def _check_rowless_state(form: Form, schedule: Schedule, all_states: bool, checkpoint_every: int | None) -> None:
+    """A TensorArray is not made of rows: what needs rows cannot have one."""
+    refusals = {
+        "all_states=True": all_states,
+        "checkpoint_every": checkpoint_every is not None,
+        f"{type_name(form).lower()} inputs": not isinstance(form, Padded),
+    }
+    for what, refused in refusals.items():
+        if refused:
+            raise ValueError(
+                problem(
+                    f"a state that is no tensor cannot be used with {what}",
+                    got="a TensorArray in the state",
+                    expected="tensors only",
+                    fix="Stack the array after the loop instead, over padded inputs.",
+                )
+            )
+
+
+def _unroll_masked(step: Step, form: Padded, inputs: Any, lengths: list[int], state: Any, reverse: bool) -> Unrolled:
+    """The unroll of lengths for a state without rows: all rows run, in the order of the batch, with masks."""
+    forward, walked = (make_schedule(form, lengths, reverse=way) for way in (False, reverse))
+    count = len(forward.active)
+    # Taking and putting back zeroes the padding and, in reverse, brings every sequence's end to the front.
+    aligned = _nest.map_leaves(lambda leaf: forward.put(walked.take(leaf)), inputs)
+    dense = Dense(form, reverse=False)
+    device = next(leaf.device for leaf in _nest.flatten(aligned))
+    length = torch.tensor(lengths, device=device)
+    finished = [length <= time for time in range(count)]
+    walk = reference.run_masked(step, _steps(dense, aligned)[:count], finished, state)
+    idle = _nest.map_leaves(torch.zeros_like, walk.outputs[0])
+    padded = _join(dense, walk.outputs + [idle] * (form.max_time - count))
+    outputs = _nest.map_leaves(lambda leaf: walked.put(forward.take(leaf)), padded)
+    return Unrolled(outputs, walk.state, None)

@@ -1,0 +1,262 @@
+"""The forms a batch of sequences comes in: padded, packed, jagged. What comes in comes out.
+
+Every form is, underneath, a tensor of rows [R, ...] and a rule that says in which row step `time` of sequence `row`
+lies.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from throughtime import _nest
+from throughtime._errors import problem, shape_of, type_name
+from throughtime.unroll._arguments import as_tensor
+
+
+class Form(ABC):
+    """How the sequences of a batch lie in memory."""
+
+    batch_size: int
+    max_time: int
+    lengths: list[int] | None
+
+    @abstractmethod
+    def rows(self, leaf: Any) -> Tensor:
+        """The leaf as rows [R, ...]."""
+
+    @abstractmethod
+    def positions(self, row: Tensor, time: Tensor) -> Tensor:
+        """Where step `time` of sequence `row` lies among the rows."""
+
+    @abstractmethod
+    def blank(self, like: Tensor, fill: Tensor | None) -> Tensor | None:
+        """Rows to write results over: zeros, or each sequence's row of `fill`; None if all rows will be written."""
+
+    @abstractmethod
+    def restore(self, rows: Tensor) -> Any:
+        """Rows in the form that came in."""
+
+
+class Padded(Form):
+    """Tensors [B, T, ...], or [T, B, ...] when time-major."""
+
+    def __init__(self, batch_size: int, max_time: int, time_major: bool) -> None:
+        self.batch_size = batch_size
+        self.max_time = max_time
+        self.lengths = None
+        self.time_major = time_major
+
+    @property
+    def time_axis(self) -> int:
+        """Which axis is time."""
+        return 0 if self.time_major else 1
+
+    def rows(self, leaf: Tensor) -> Tensor:
+        return leaf.flatten(0, 1)
+
+    def positions(self, row: Tensor, time: Tensor) -> Tensor:
+        return time * self.batch_size + row if self.time_major else row * self.max_time + time
+
+    def blank(self, like: Tensor, fill: Tensor | None) -> Tensor:
+        count = self.batch_size * self.max_time
+        if fill is None:
+            return like.new_zeros(count, *like.shape[1:])
+        return self.rows(fill.unsqueeze(self.time_axis).expand(*self._leading, *fill.shape[1:]))
+
+    def restore(self, rows: Tensor) -> Tensor:
+        return rows.reshape(*self._leading, *rows.shape[1:])
+
+    @property
+    def _leading(self) -> tuple[int, int]:
+        shape = (self.batch_size, self.max_time)
+        return shape[::-1] if self.time_major else shape
+
+
+class Packed(Form):
+    """A torch `PackedSequence`: time-major, rows sorted by length, no padding."""
+
+    def __init__(self, sample: PackedSequence) -> None:
+        self._sample = sample
+        active = sample.batch_sizes.tolist()
+        self.batch_size = active[0] if active else 0
+        self.max_time = len(active)
+        sorted_lengths = [sum(count > row for count in active) for row in range(self.batch_size)]
+        order = range(self.batch_size) if sample.unsorted_indices is None else sample.unsorted_indices.tolist()
+        self.lengths = [sorted_lengths[index] for index in order]
+
+    def rows(self, leaf: PackedSequence) -> Tensor:
+        return leaf.data
+
+    def positions(self, row: Tensor, time: Tensor) -> Tensor:
+        starts = torch.nn.functional.pad(self._sample.batch_sizes.cumsum(0), (1, 0))
+        place = row if self._sample.unsorted_indices is None else self._sample.unsorted_indices.cpu()[row]
+        return starts[time] + place
+
+    def blank(self, like: Tensor, fill: Tensor | None) -> None:
+        return None
+
+    def restore(self, rows: Tensor) -> PackedSequence:
+        sample = self._sample
+        return PackedSequence(rows, sample.batch_sizes, sample.sorted_indices, sample.unsorted_indices)
+
+
+class Jagged(Form):
+    """A torch `NestedTensor` of the jagged layout, [B, *, ...]: one sequence after another, no padding."""
+
+    def __init__(self, sample: Any) -> None:
+        self._offsets: Tensor = sample.offsets()
+        self._starts: Tensor = self._offsets.cpu()
+        self.lengths = self._starts.diff().tolist()
+        self.batch_size = len(self.lengths)
+        self.max_time = max(self.lengths, default=0)
+
+    def rows(self, leaf: Any) -> Tensor:
+        values: Tensor = leaf.values()
+        return values
+
+    def positions(self, row: Tensor, time: Tensor) -> Tensor:
+        return self._starts[row] + time
+
+    def blank(self, like: Tensor, fill: Tensor | None) -> None:
+        return None
+
+    def restore(self, rows: Tensor) -> Tensor:
+        restored: Tensor = torch.nested.nested_tensor_from_jagged(rows, self._offsets)
+        return restored
+
+
+def open_inputs(inputs: Any, time_major: bool, *, minimum_rank: int = 3) -> tuple[Form, Any]:
+    """The form of `inputs` and their leaves, as tensors; every leaf must have the same form."""
+    if inputs is None:
+        raise ValueError(
+            problem(
+                "`inputs` is None: None values not supported",
+                got=None,
+                expected="a tensor [B, T, ...] or a nest of them",
+                fix="Pass the sequences.",
+            )
+        )
+    leaves = _nest.flatten(inputs)
+    if not leaves:
+        raise ValueError(
+            problem(
+                "`inputs` is empty",
+                got=_nest.describe(inputs),
+                expected="at least one tensor",
+                fix="Pass the sequences.",
+            )
+        )
+    for kind, opener in ((_is_packed, _open_packed), (_is_jagged, _open_jagged)):
+        if any(kind(leaf) for leaf in leaves):
+            _check_one_kind(leaves, kind)
+            return opener(leaves, time_major), inputs
+    tensors = _nest.map_leaves(lambda leaf: as_tensor("inputs", leaf), inputs)
+    return _open_padded(_nest.flatten(tensors), time_major, minimum_rank), tensors
+
+
+def _is_packed(leaf: Any) -> bool:
+    return isinstance(leaf, PackedSequence)
+
+
+def _is_jagged(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_nested
+
+
+def _check_one_kind(leaves: list[Any], kind: Callable[[Any], bool]) -> None:
+    if not all(kind(leaf) for leaf in leaves):
+        raise TypeError(
+            problem(
+                "`inputs` mix packed, jagged and padded sequences",
+                got=", ".join(map(type_name, leaves)),
+                expected="leaves of one kind",
+                fix="Bring all leaves of the nest into the same form.",
+            )
+        )
+
+
+def _open_packed(leaves: list[PackedSequence], time_major: bool) -> Packed:
+    # A PackedSequence has neither a batch nor a time axis, so `time_major` says nothing about it.
+    first = leaves[0]
+    for leaf in leaves[1:]:
+        same_order = _equal(leaf.sorted_indices, first.sorted_indices)
+        if not (same_order and torch.equal(leaf.batch_sizes, first.batch_sizes)):
+            raise ValueError(
+                problem(
+                    "the packed `inputs` of a nest differ in lengths or order",
+                    got=leaf.batch_sizes.tolist(),
+                    expected=first.batch_sizes.tolist(),
+                    fix="Pack every leaf with the same lengths.",
+                )
+            )
+    return Packed(first)
+
+
+def _open_jagged(leaves: list[Any], time_major: bool) -> Jagged:
+    if leaves[0].layout != torch.jagged:
+        raise TypeError(
+            problem(
+                "a NestedTensor must have the jagged layout",
+                got=leaves[0].layout,
+                expected="torch.jagged",
+                fix="Make it with `torch.nested.nested_tensor(sequences, layout=torch.jagged)`.",
+            )
+        )
+    if time_major:
+        raise ValueError(
+            problem(
+                "a NestedTensor is batch-major",
+                got="time_major=True",
+                expected="time_major=False",
+                fix="Leave `time_major` out.",
+            )
+        )
+    for leaf in leaves[1:]:
+        if not torch.equal(leaf.offsets(), leaves[0].offsets()):
+            raise ValueError(
+                problem(
+                    "the jagged `inputs` of a nest differ in lengths",
+                    got=leaf.offsets().diff().tolist(),
+                    expected=leaves[0].offsets().diff().tolist(),
+                    fix="Give every leaf the same lengths.",
+                )
+            )
+    return Jagged(leaves[0])
+
+
+def _open_padded(leaves: list[Tensor], time_major: bool, minimum_rank: int) -> Padded:
+    axes = "[T, B, ...]" if time_major else "[B, T, ...]"
+    for leaf in leaves:
+        if leaf.ndim < minimum_rank:
+            raise ValueError(
+                problem(
+                    f"`inputs` must have rank at least {minimum_rank}",
+                    got=f"shape {shape_of(leaf)}",
+                    expected=axes,
+                    fix="Add the missing axis: features with `x.unsqueeze(-1)`, the batch with `x.unsqueeze(0)`.",
+                )
+            )
+    time_axis = 0 if time_major else 1
+    for axis, what in ((time_axis, "Time steps is"), (1 - time_axis, "Batch_size is")):
+        sizes = [leaf.shape[axis] for leaf in leaves]
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                problem(
+                    f"{what} not the same for all the elements of `inputs`",
+                    got=sizes,
+                    expected=f"one size, in {axes}",
+                    fix="Pad or cut the leaves to one size.",
+                )
+            )
+    return Padded(leaves[0].shape[1 - time_axis], leaves[0].shape[time_axis], time_major)
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)

@@ -1,0 +1,100 @@
+"""`RNN`: `dynamic_rnn` as a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from throughtime import _nest
+from throughtime._errors import check_dtype, problem
+from throughtime.unroll._arguments import check_cell, check_checkpoint_every, check_parallel_iterations
+from throughtime.unroll._dynamic import dynamic_rnn
+from throughtime.unroll._form import open_inputs
+
+RETURNS = ("both", "outputs", "state")
+
+
+class RNN(nn.Module):
+    """`dynamic_rnn` as a module: called with `(inputs, sequence_length=None, initial_state=None)`.
+
+    `dtype` defaults to that of the (first floating point) inputs. `returns="outputs"` or `"state"` gives that part
+    alone, for `nn.Sequential`; the default gives what `dynamic_rnn` gives. The other arguments are those of
+    `dynamic_rnn`.
+
+    >>> import torch, throughtime as tt
+    >>> model = torch.nn.Sequential(tt.RNN(tt.LSTMCell(16), returns="outputs"), torch.nn.LazyLinear(3))
+    >>> model(torch.randn(2, 5, 4)).shape
+    torch.Size([2, 5, 3])
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        *,
+        time_major: bool = False,
+        dtype: torch.dtype | None = None,
+        parallel_iterations: int | None = None,
+        swap_memory: bool = False,
+        all_states: bool = False,
+        checkpoint_every: int | None = None,
+        scope: str | None = None,
+        returns: str = "both",
+    ) -> None:
+        super().__init__()
+        check_cell("cell", cell)
+        check_parallel_iterations(parallel_iterations)
+        if returns not in RETURNS:
+            raise ValueError(
+                problem(
+                    "`returns` is unknown",
+                    got=repr(returns),
+                    expected=f"one of {RETURNS}",
+                    fix="Leave it out for both.",
+                )
+            )
+        self.cell = cell
+        self.time_major = time_major
+        self.dtype = None if dtype is None else check_dtype("dtype", dtype)
+        self.parallel_iterations = parallel_iterations
+        self.swap_memory = swap_memory
+        self.all_states = all_states
+        self.checkpoint_every = check_checkpoint_every(checkpoint_every)
+        self.scope = scope
+        self.returns = returns
+
+    def forward(self, inputs: Any, sequence_length: Any = None, initial_state: Any = None) -> Any:
+        """Run the cell over `inputs` [B, T, ...]."""
+        dtype = self.dtype
+        if dtype is None and initial_state is None:
+            dtype = _floating_dtype(inputs, self.time_major)
+        result = dynamic_rnn(
+            self.cell,
+            inputs,
+            sequence_length,
+            initial_state,
+            dtype,
+            self.parallel_iterations,
+            self.swap_memory,
+            self.time_major,
+            self.scope,
+            all_states=self.all_states,
+            checkpoint_every=self.checkpoint_every,
+        )
+        if self.returns == "both":
+            return result
+        return result[RETURNS.index(self.returns) - 1]
+
+    def extra_repr(self) -> str:
+        """The arguments that are not the default."""
+        shown = {"time_major": False, "dtype": None, "swap_memory": False, "checkpoint_every": None, "returns": "both"}
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual
+        )
+
+
+def _floating_dtype(inputs: Any, time_major: bool) -> torch.dtype:
+    form, inputs = open_inputs(inputs, time_major)
+    leaves = [form.rows(leaf) for leaf in _nest.flatten(inputs)]
+    return next((leaf.dtype for leaf in leaves if leaf.is_floating_point()), torch.get_default_dtype())

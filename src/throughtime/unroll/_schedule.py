@@ -1,0 +1,113 @@
+"""Which rows run at which step, and the way between a form of sequences and the steps of a loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime.backends._step import is_row_leaf
+from throughtime.unroll._form import Form, Padded
+
+
+class Schedule(ABC):
+    """Rows sorted so that those alive at any step are the first ones."""
+
+    active: list[int]
+
+    @abstractmethod
+    def take(self, leaf: Any) -> Sequence[Tensor]:
+        """The rows of `leaf` for each step."""
+
+    @abstractmethod
+    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
+        """The results of the steps in the form that came in; where no step ran, zeros or `fill` [B, ...]."""
+
+    @abstractmethod
+    def sort(self, state: Any) -> Any:
+        """The rows of a state in the order of the loop."""
+
+    @abstractmethod
+    def unsort(self, state: Any) -> Any:
+        """The rows of a state in the order of the batch."""
+
+
+def make_schedule(form: Form, lengths: list[int] | None, *, reverse: bool = False) -> Schedule:
+    """The schedule of a batch; lengths above T count as T, below 0 as 0. `reverse` walks from each sequence's end."""
+    if lengths is not None:
+        lengths = [min(max(length, 0), form.max_time) for length in lengths]
+    if isinstance(form, Padded) and (lengths is None or all(length == form.max_time for length in lengths)):
+        return Dense(form, reverse)
+    assert lengths is not None
+    return Ragged(form, lengths, reverse)
+
+
+class Dense(Schedule):
+    """Every row runs at every step: nothing is sorted, gathered or copied on the way in."""
+
+    def __init__(self, form: Padded, reverse: bool) -> None:
+        self._axis = form.time_axis
+        self._direction = -1 if reverse else 1
+        self.active = [form.batch_size] * form.max_time
+
+    def take(self, leaf: Tensor) -> Sequence[Tensor]:
+        return leaf.unbind(self._axis)[:: self._direction]
+
+    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Tensor:
+        return torch.stack(list(steps)[:: self._direction], self._axis)
+
+    def sort(self, state: Any) -> Any:
+        return state
+
+    def unsort(self, state: Any) -> Any:
+        return state
+
+
+class Ragged(Schedule):
+    """Rows sorted by length, longest first, and packed: padding is never touched."""
+
+    def __init__(self, form: Form, lengths: list[int], reverse: bool) -> None:
+        self._form = form
+        length = torch.tensor(lengths, dtype=torch.long)
+        sorted_length, self._order = length.sort(descending=True, stable=True)
+        alive = torch.arange(max(lengths, default=0))[:, None] < sorted_length
+        self.active = alive.sum(1).tolist()
+        # The pairs (time, place) of all real steps, time-major: the order in which the loop walks through them.
+        time, place = alive.nonzero(as_tuple=True)
+        row = self._order[place]
+        self._positions = form.positions(row, length[row] - 1 - time if reverse else time)
+        self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def take(self, leaf: Any) -> Sequence[Tensor]:
+        rows = self._form.rows(leaf)
+        positions, _ = self._indices(rows.device)
+        return torch.split(rows.index_select(0, positions), self.active)
+
+    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
+        results = torch.cat(list(steps))
+        positions, _ = self._indices(results.device)
+        blank = self._form.blank(results, fill)
+        if blank is None:
+            blank = torch.zeros_like(results)
+        return self._form.restore(blank.index_copy(0, positions, results))
+
+    def sort(self, state: Any) -> Any:
+        return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=False), state)
+
+    def unsort(self, state: Any) -> Any:
+        return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=True), state)
+
+    def _reorder(self, leaf: Any, *, inverse: bool) -> Any:
+        if not is_row_leaf(leaf):
+            return leaf
+        _, order = self._indices(leaf.device)
+        return leaf.index_select(0, order.argsort() if inverse else order)
+
+    def _indices(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if device not in self._on_device:
+            self._on_device[device] = (self._positions.to(device), self._order.to(device))
+        return self._on_device[device]

@@ -1,0 +1,167 @@
+"""`static_rnn` and its relatives: sequences as lists of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from throughtime import _nest
+from throughtime._errors import problem, shape_of, type_name
+from throughtime.unroll._arguments import (
+    as_tensor,
+    check_cell,
+    check_lengths,
+    check_output_dtype,
+    check_scope,
+    check_state,
+    note_scope,
+)
+from throughtime.unroll._engine import Unrolled, unroll
+from throughtime.unroll._form import Form, open_inputs
+
+
+def static_rnn(
+    cell: Any,
+    inputs: Any,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Any], Any]:
+    """Run `cell` over a list of T steps [B, I] (or nests of them): a list of T outputs, and the final state.
+
+    The same as `dynamic_rnn` for sequences that are lists; `sequence_length`, `initial_state` and `dtype` mean the
+    same. Note the order of the arguments, which is TensorFlow's.
+
+    >>> import torch, throughtime as tt
+    >>> steps = torch.randn(4, 2, 3).unbind(1)
+    >>> outputs, state = tt.static_rnn(tt.BasicRNNCell(5), steps, dtype=torch.float32)
+    >>> len(outputs), torch.equal(outputs[-1], state)
+    (2, True)
+    """
+    check_cell("cell", cell)
+    scope = check_scope(scope)
+    form, sequences = open_steps(inputs)
+    result = plan_static(cell, form, sequences, sequence_length, initial_state, dtype, scope=scope or "rnn")()
+    return split_steps(result.outputs), result.state
+
+
+def plan_static(
+    cell: Any,
+    form: Form,
+    sequences: Any,
+    sequence_length: Any,
+    initial_state: Any,
+    dtype: torch.dtype | None,
+    *,
+    scope: str,
+    reverse: bool = False,
+) -> Callable[[], Unrolled]:
+    """Check what belongs to one cell and one direction; calling the result runs it."""
+    lengths = check_lengths(sequence_length, form.batch_size)
+    device = _nest.flatten(sequences)[0].device
+    state = check_state(cell, initial_state, form.batch_size, dtype, device)
+    # Only zeros past a length need a dtype; without lengths the outputs are what the cell gives.
+    output_dtype = None if lengths is None and dtype is None else check_output_dtype(dtype, state)
+    note_scope(cell, scope)
+    return partial(unroll, cell, form, sequences, lengths, state, output_dtype, reverse=reverse)
+
+
+def open_steps(inputs: Any) -> tuple[Form, Any]:
+    """A list of steps as time-major sequences [T, B, ...]."""
+    if not _nest.is_nest(inputs) or isinstance(inputs, dict):
+        raise TypeError(
+            problem(
+                "`inputs` must be a list of steps",
+                got=type_name(inputs),
+                expected="a list of T tensors [B, I]",
+                fix="Split a tensor [B, T, I] with `x.unbind(1)`, or use tt.dynamic_rnn.",
+            )
+        )
+    if not len(inputs):
+        raise ValueError(
+            problem(
+                "`inputs` must not be empty",
+                got="no step",
+                expected="at least one step",
+                fix="Pass a list of T tensors.",
+            )
+        )
+    steps = [_nest.conform(inputs[0], step, f"step {time} of `inputs`") for time, step in enumerate(inputs)]
+    leaves = [
+        [as_tensor("inputs", leaf) for leaf in leaf_steps]
+        for leaf_steps in zip(*map(_nest.flatten, steps), strict=True)
+    ]
+    sequences = _nest.pack_as(inputs[0], [_stack(leaf) for leaf in leaves])
+    form, sequences = open_inputs(sequences, time_major=True, minimum_rank=2)
+    return form, sequences
+
+
+def _stack(steps: list[torch.Tensor]) -> torch.Tensor:
+    shapes = {shape_of(step) for step in steps}
+    if len(shapes) > 1:
+        raise ValueError(
+            problem(
+                "the steps of `inputs` differ in shape, so their dimensions are not compatible",
+                got=sorted(shapes),
+                expected="one shape [B, I]",
+                fix="Pad every step to the same batch and width.",
+            )
+        )
+    return torch.stack(steps)
+
+
+def split_steps(sequences: Any) -> list[Any]:
+    """Time-major sequences as a list of steps."""
+    leaves = [leaf.unbind(0) for leaf in _nest.flatten(sequences)]
+    return [_nest.pack_as(sequences, step) for step in zip(*leaves, strict=True)]
+
+
+def static_state_saving_rnn(
+    cell: Any,
+    inputs: Any,
+    state_saver: Any,
+    state_name: Any,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Any], Any]:
+    """`static_rnn` from the state `state_saver.state(name)`; the final one goes to its `save_state(name, value)`.
+
+    `state_name` is a name, or a nest of names in the structure of `cell.state_size`: for carrying a state between the
+    pieces of a long sequence.
+
+    >>> import torch, throughtime as tt
+    >>> class Saver(dict):
+    ...     state = dict.__getitem__
+    ...     save_state = dict.__setitem__
+    >>> saver = Saver(h=torch.zeros(4, 5))
+    >>> outputs, state = tt.static_state_saving_rnn(tt.GRUCell(5), [torch.ones(4, 3)] * 2, saver, "h")
+    >>> torch.equal(saver["h"], state)
+    True
+    """
+    check_cell("cell", cell)
+    names = _check_state_names(cell, state_name)
+    initial = _nest.pack_as(cell.state_size, [state_saver.state(name) for name in names])
+    outputs, state = static_rnn(cell, inputs, initial_state=initial, sequence_length=sequence_length, scope=scope)
+    for name, leaf in zip(names, _nest.flatten(state), strict=True):
+        state_saver.save_state(name, leaf)
+    return outputs, state
+
+
+def _check_state_names(cell: Any, state_name: Any) -> list[Any]:
+    """The flat list of names, one for each leaf of the state."""
+    nested = _nest.is_nest(cell.state_size)
+    names = _nest.flatten(state_name)
+    if nested != _nest.is_nest(state_name) or len(names) != len(_nest.flatten(cell.state_size)):
+        raise ValueError(
+            problem(
+                "`state_name` must have the structure of `cell.state_size`",
+                got=repr(state_name),
+                expected=_nest.describe(cell.state_size),
+                fix="Give one name for each tensor of the state.",
+            )
+        )
+    return names
