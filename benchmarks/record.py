@@ -8,12 +8,13 @@ import platform
 import time
 from collections.abc import Callable
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+import throughtime as tt
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -46,7 +47,7 @@ def machine() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("throughtime", "torch", "numpy")},
+        "versions": {module.__name__: module.__version__ for module in (tt, torch, np)},
     }
 
 

@@ -3,7 +3,7 @@
 The reference loop is the specification: one Python call of the cell a step. It is here to be right, and this says
 what being right costs until faster backends stand beside it. Results are compared before anything is timed.
 
-    python benchmarks/reference.py [--rounds 7]
+    python benchmarks/reference.py [--rounds 7] [--threads 2]
 """
 
 from __future__ import annotations
@@ -177,10 +177,12 @@ def show(results: list[dict[str, Any]], console: Console) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the reference loop against torch.nn.")
     parser.add_argument("--rounds", type=int, default=7, help="how often each side runs (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="for both (default: %(default)s)")
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
+    if arguments.rounds < 1 or arguments.threads < 1:
+        parser.error("--rounds and --threads must be 1 or more")
     torch.manual_seed(0)
+    torch.set_num_threads(arguments.threads)
     console = Console()
     results: list[dict[str, Any]] = []
     with console.status("checking and timing") as status:

@@ -7,8 +7,7 @@ import throughtime as tt
 lens = [4, 9, 10, 5, 10]
 cell = tt.LSTMCell(7)
 
-# Shape: (batch_size, time_steps, embed_dim)
-input_sequences = torch.randn(5, 10, 20)
+input_sequences = torch.randn(5, 10, 20)  # batch_size, time_steps, embed_dim
 
 full_output, full_state = tt.dynamic_rnn(cell, input_sequences, dtype=torch.float32)
 output, final_state = tt.dynamic_rnn(cell, input_sequences, sequence_length=lens, dtype=torch.float32)

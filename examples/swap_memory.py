@@ -9,9 +9,11 @@ X = torch.randn(16, 200, 32, device=device)
 cell = tt.LSTMCell(64, input_size=32).to(device)
 
 
-def gradient(**memory: object) -> torch.Tensor:
+def gradient(swap_memory: bool = False, checkpoint_every: int | None = None) -> torch.Tensor:
     """The kernel's gradient through 200 steps."""
-    outputs, _ = tt.dynamic_rnn(cell, X, dtype=torch.float32, **memory)
+    outputs, _ = tt.dynamic_rnn(
+        cell, X, dtype=torch.float32, swap_memory=swap_memory, checkpoint_every=checkpoint_every
+    )
     return torch.autograd.grad(outputs.square().mean(), cell.kernel)[0]
 
 

@@ -6,6 +6,7 @@ import torch
 import throughtime as tt
 
 n_neurons = 5
+torch.set_printoptions(sci_mode=False)
 
 X_batch = np.array(
     [

@@ -55,7 +55,7 @@ def _same_every_time() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     torch.utils.deterministic.fill_uninitialized_memory = True
 
 
@@ -77,6 +77,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         ended = [f"{count[area]} {outcome}" for outcome, count in counts.items() if count[area]]
         if ended:
             terminalreporter.write_line(f"{area:>12}  {', '.join(ended):<24}  {meaning}")
+    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"{count} {reason[0].lower()}{reason[1:]}")
 
 
 def _count(terminalreporter: pytest.TerminalReporter, outcome: str) -> Counter[str]:

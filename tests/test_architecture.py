@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ LAYERS = (
     {"backends"},
     {"compiler"},
     {"cells"},
-    {"_nest"},
+    {"_nest", "_tensors"},
     {"_errors"},
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
@@ -179,3 +180,25 @@ def test_public_names_are_documented(name: str) -> None:
 )
 def test_public_names_show_an_example(name: str) -> None:
     assert ">>> " in own_docstring(getattr(tt, name)), "one example that runs as a doctest"
+
+
+def test_public_names_are_in_the_reference() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    objects = [name for name in public() if not inspect.ismodule(getattr(tt, name))]
+    assert [name for name in objects if f"::: throughtime.{name}\n" not in pages] == []
+
+
+def pages_in(nav: object) -> Iterator[str]:
+    """The pages that a part of the navigation leads to."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from pages_in(part)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    assert sorted(pages_in(nav)) == sorted(
+        path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")
+    )

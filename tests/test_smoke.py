@@ -7,7 +7,7 @@ import torch
 
 import throughtime as tt
 
-pytestmark = [pytest.mark.smoke, pytest.mark.covers("conformance")]
+pytestmark = pytest.mark.covers("conformance")
 
 LENGTHS = [3, 0, 2]
 CELLS = {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tensorflow1 import tf
 
-rnn_cell = tf.nn.rnn_cell
 
-
-class InputProjectionWrapper(rnn_cell.RNNCell):  # type: ignore[misc]
+class InputProjectionWrapper(tf.nn.rnn_cell.RNNCell):
     """contrib's: `cell(act(inputs kernel + bias))`."""
 
     def __init__(self, cell: Any, num_proj: int, activation: str | None = None) -> None:
@@ -29,7 +27,7 @@ class InputProjectionWrapper(rnn_cell.RNNCell):  # type: ignore[misc]
         return self._cell(self._activation(_linear(inputs, self._num_proj)), state)
 
 
-class OutputProjectionWrapper(rnn_cell.RNNCell):  # type: ignore[misc]
+class OutputProjectionWrapper(tf.nn.rnn_cell.RNNCell):
     """contrib's: `act(output kernel + bias)` of the cell's output."""
 
     def __init__(self, cell: Any, output_size: int, activation: str | None = None) -> None:
@@ -49,7 +47,7 @@ class OutputProjectionWrapper(rnn_cell.RNNCell):  # type: ignore[misc]
         return self._activation(_linear(output, self._output_size)), state
 
 
-class EmbeddingWrapper(rnn_cell.RNNCell):  # type: ignore[misc]
+class EmbeddingWrapper(tf.nn.rnn_cell.RNNCell):
     """contrib's: `cell(embedding[inputs])`. The table takes the dtype of the state."""
 
     def __init__(self, cell: Any, embedding_classes: int, embedding_size: int, initializer: Any = None) -> None:
@@ -70,11 +68,11 @@ class EmbeddingWrapper(rnn_cell.RNNCell):  # type: ignore[misc]
         return self._cell(tf.nn.embedding_lookup(table, tf.reshape(inputs, [-1])), state)
 
 
-class NestedCell(rnn_cell.RNNCell):  # type: ignore[misc]
+class NestedCell(tf.nn.rnn_cell.RNNCell):
     """No weights; inputs, outputs and state are nests, with leaves of rank 1 and 2."""
 
-    state_size = ({"grid": tf.TensorShape([2, 2])}, 3)
-    output_size = {"left": 3, "right": (tf.TensorShape([2, 2]), 2)}
+    state_size: ClassVar[Any] = ({"grid": tf.TensorShape([2, 2])}, 3)
+    output_size: ClassVar[Any] = {"left": 3, "right": (tf.TensorShape([2, 2]), 2)}
 
     def call(self, inputs: Any, state: Any) -> Any:
         (x, y), (held, h) = inputs, state
@@ -83,7 +81,7 @@ class NestedCell(rnn_cell.RNNCell):  # type: ignore[misc]
         return {"left": x + h, "right": (grid * grid, h[:, 1:])}, ({"grid": grid}, h)
 
 
-class WeightedCell(rnn_cell.RNNCell):  # type: ignore[misc]
+class WeightedCell(tf.nn.rnn_cell.RNNCell):
     """A cell with weights that its author wrote: `h = sin(x kernel + scale h)`, and an output other than its state."""
 
     def __init__(self, num_units: int) -> None:
@@ -108,14 +106,11 @@ class WeightedCell(rnn_cell.RNNCell):  # type: ignore[misc]
         return h * h, h
 
 
-class CountingCell(rnn_cell.RNNCell):  # type: ignore[misc]
+class CountingCell(tf.nn.rnn_cell.RNNCell):
     """The state is a vector and a whole number that counts the steps the loop took."""
 
-    output_size = state_size = 3
-
-    def __init__(self, num_units: int) -> None:
-        super().__init__()
-        self.output_size, self.state_size = num_units, (num_units, tf.TensorShape([]))
+    state_size = (3, tf.TensorShape([]))
+    output_size = 3
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         return tf.zeros([batch_size, self.output_size], dtype), tf.zeros([], tf.int32)
@@ -130,7 +125,7 @@ OURS = (InputProjectionWrapper, OutputProjectionWrapper, EmbeddingWrapper, Neste
 CLASSES = {each.__name__: each for each in OURS}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "outputs_minus_half_inputs": lambda inputs, outputs: outputs - 0.5 * inputs,
-    "only_c": lambda state: rnn_cell.LSTMStateTuple(c=True, h=False) if isinstance(state, tuple) else True,
+    "only_c": lambda state: tf.nn.rnn_cell.LSTMStateTuple(c=True, h=False) if isinstance(state, tuple) else True,
 }
 
 
@@ -149,7 +144,7 @@ def build(spec: Any, dtype: str) -> Any:
     arguments = {name: build(value, dtype) for name, value in spec.items() if name != "class"}
     if arguments.get("dtype") == "case":
         arguments["dtype"] = tf.as_dtype(dtype)
-    return (CLASSES.get(spec["class"]) or getattr(rnn_cell, spec["class"]))(**arguments)
+    return (CLASSES.get(spec["class"]) or getattr(tf.nn.rnn_cell, spec["class"]))(**arguments)
 
 
 def _linear(inputs: Any, size: int) -> Any:

@@ -1,8 +1,8 @@
 """The golden files: what a case is, and how cases lie on disk. Needs numpy only.
 
-Two files per unroll: `<unroll>.jsonl` has a case a line (its description and the shapes of its arrays), `<unroll>.npz` has
-three vectors: `given` (int8), `float32` and `float64` (what TensorFlow answered). A case's arrays are the next stretch of
-these vectors, in the order of `layout`.
+Two files per unroll: `<unroll>.jsonl` has a case a line (its description and the shapes of its arrays), `<unroll>.npz`
+has three vectors: `given` (int8), `float32` and `float64` (what TensorFlow answered). A case's arrays are the next
+stretch of these vectors, in the order of `layout`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ Shape = tuple[int, ...]
 Arrays = dict[str, NDArray[Any]]
 
 # Everything drawn is a small whole number times one of these, hence exact in float32 and float64 and one byte on disk.
-_UNITS = {"ids": 1.0, "weights": 1 / 256, "inputs": 1 / 128, "initial_state": 1 / 128, "cotangent": 1 / 128}
+_UNITS = {"weights": 1 / 256, "inputs": 1 / 128, "initial_state": 1 / 128, "cotangent": 1 / 128}
 
 
 @dataclass(frozen=True)
 class Case:
     """One call to record.
 
-    A cell is `{"class": name, **arguments}`, where arguments may be cells and lists of cells; `{"repeat": cell, "times": n}`
-    is n times the same object. `inputs` is a leaf, a list (a tuple of leaves) or a dict of leaves; a leaf is
-    `{"shape": what follows [B, T]}`, with `"below": n` for whole numbers in [0, n).
+    A cell is `{"class": name, **arguments}`, where arguments may be cells and lists of cells; `{"repeat": cell,
+    "times": n}` is n times the same object. An unroll of two directions has a pair of cells, or a pair of lists.
+    `inputs` is a leaf, a list (a tuple of leaves) or a dict of leaves; a leaf is `{"shape": what follows [B, T]}`,
+    with `"below": n` for whole numbers in [0, n).
     """
 
     name: str  # "unroll/cell/call"
@@ -49,7 +50,7 @@ class Case:
 
     @property
     def unroll(self) -> str:
-        return self.name.split("/")[0]
+        return _kind(self.name)
 
     def to_json(self) -> dict[str, Any]:
         """Only what differs from the defaults."""
@@ -88,12 +89,7 @@ def layout(case: Case, shapes: Mapping[str, Shape]) -> tuple[dict[str, Shape], d
 def in_units(key: str, drawn: NDArray[np.int8], dtype: str) -> NDArray[Any]:
     """The values that the whole numbers drawn for `key` stand for."""
     kind = _kind(key)
-    return drawn.astype(np.int32) if kind == "ids" else (drawn * np.float64(_UNITS[kind])).astype(dtype)
-
-
-def pick(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays below `prefix`, by what follows it."""
-    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    return drawn.astype(np.int32) if kind == "ids" else np.asarray(drawn.astype(np.float64) * _UNITS[kind], dtype)
 
 
 def write_goldens(folder: Path, goldens: Iterable[Golden]) -> list[Path]:
@@ -111,8 +107,8 @@ def read_goldens(folder: Path) -> list[Golden]:
 
 def _write_group(folder: Path, unroll: str, goldens: Sequence[Golden]) -> tuple[Path, Path]:
     described, stored = folder / f"{unroll}.jsonl", folder / f"{unroll}.npz"
-    lines = [json.dumps({**golden.case.to_json(), "shapes": golden.shapes()}, separators=(",", ":")) for golden in goldens]
-    described.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = [golden.case.to_json() | {"shapes": golden.shapes()} for golden in goldens]
+    described.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), encoding="utf-8")
     vectors: dict[str, list[NDArray[Any]]] = {"given": [], "float32": [], "float64": []}
     for golden in goldens:
         given, expected = layout(golden.case, golden.shapes())
@@ -138,7 +134,7 @@ def _read_group(path: Path) -> Iterator[Golden]:
         yield Golden(case, cursors["given"].take(given), cursors[case.dtype].take(expected))
     unread = [name for name, cursor in cursors.items() if cursor.left]
     if unread:
-        raise ValueError(f"{path.with_suffix('.npz').name}: {unread} hold more than {path.name} describes; record again.")
+        raise ValueError(f"{path.stem}.npz holds more {unread} than {path.name} describes; record again.")
 
 
 class _Cursor:
@@ -161,7 +157,7 @@ class _Cursor:
 
 
 def _kind(key: str) -> str:
-    return key.split("/")[0]
+    return key.split("/", maxsplit=1)[0]
 
 
 def _joined(parts: Sequence[NDArray[Any]], dtype: str) -> NDArray[Any]:

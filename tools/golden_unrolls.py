@@ -19,11 +19,11 @@ Unroll = Callable[[Case, Any, Any, Any], Result]
 def step(case: Case, cell: Any, inputs: Any, state: Any) -> Result:
     first = tf.nest.map_structure(lambda x: x[:, 0], inputs)
     with tf.variable_scope("rnn"):
-        return cell(first, state)  # type: ignore[no-any-return]
+        return cell(first, state)
 
 
 def dynamic_rnn(case: Case, cell: Any, inputs: Any, state: Any) -> Result:
-    return tf.nn.dynamic_rnn(  # type: ignore[no-any-return]
+    return tf.nn.dynamic_rnn(
         cell, inputs, _lengths(case), state, case.dtype, time_major=case.time_major, scope=case.scope
     )
 
@@ -36,14 +36,14 @@ def static_rnn(case: Case, cell: Any, inputs: Any, state: Any) -> Result:
 def static_state_saving_rnn(case: Case, cell: Any, inputs: Any, state: Any) -> Result:
     leaves = tf.nest.flatten(state)
     names = [f"state_{index}" for index in range(len(leaves))]
-    saver = _StateSaver(dict(zip(names, leaves)))
+    saver = _StateSaver(dict(zip(names, leaves, strict=True)))
     named = tf.nest.pack_sequence_as(cell.state_size, names)
     outputs, state = tf.nn.static_state_saving_rnn(cell, _unstacked(case, inputs), saver, named, _lengths(case))
     return _stacked(outputs), (state, [saver.saved[name] for name in names])
 
 
 def bidirectional_dynamic_rnn(case: Case, cells: Any, inputs: Any, states: Any) -> Result:
-    return tf.nn.bidirectional_dynamic_rnn(  # type: ignore[no-any-return]
+    return tf.nn.bidirectional_dynamic_rnn(
         *cells, inputs, _lengths(case), *(states or (None, None)), dtype=case.dtype, time_major=case.time_major
     )
 
@@ -119,15 +119,17 @@ def _feed_back(case: Case, cell: Any, inputs: Any, state: Any) -> Callable[..., 
 
 
 def _own_emission(case: Case, cell: Any, inputs: Any, state: Any) -> Callable[..., Any]:
-    """Emissions of another structure than the outputs, and a loop state that adds up what all rows put out."""
+    """Emissions of another structure than the outputs, and a loop state that adds up what running rows put out."""
 
     def loop_fn(time: Any, output: Any, carried: Any, total: Any) -> Any:
         finished, entering = time >= _lengths(case), _at(case, inputs, time)
         if output is None:
             rows = (tf.zeros([2], case.dtype), tf.zeros([], case.dtype))
             return finished, entering, state, rows, tf.zeros([], case.dtype)
-        emission = (2 * output[:, :2], tf.reduce_sum(output, 1))
-        return finished, entering, carried, emission, total + tf.reduce_sum(output)
+        sums = tf.reduce_sum(output, 1)
+        # TensorFlow goes on computing rows that have finished; what they put out is nobody's business.
+        ran = tf.cast(time <= _lengths(case), case.dtype)
+        return finished, entering, carried, (2 * output[:, :2], sums), total + tf.reduce_sum(ran * sums)
 
     return loop_fn
 
@@ -151,7 +153,7 @@ def _layers(layer: Callable[..., Any], cells: Any, inputs: Any, states: Any) -> 
     """contrib's stacking, gone from TensorFlow 2: each layer reads both directions of the one below."""
     final_fw, final_bw = [], []
     with tf.variable_scope("stack_bidirectional_rnn"):
-        for index, pair in enumerate(zip(*cells)):
+        for index, pair in enumerate(zip(*cells, strict=True)):
             starts = (states[0][index], states[1][index]) if states else (None, None)
             with tf.variable_scope(f"cell_{index}"):
                 inputs, (fw, bw) = layer(*pair, inputs, starts)

@@ -96,7 +96,7 @@ def _set_weights(session: Any, problem: Problem, weights: Nodes) -> Arrays:
     """Draw all weights, or initialise them as the cell would and return what came of it."""
     session.run(tf.global_variables_initializer())
     if problem.case.initialised:
-        return session.run(weights)  # type: ignore[no-any-return]
+        return session.run(weights)
     drawn = {key: problem.draw(key, weight.shape.as_list()) for key, weight in weights.items()}
     session.run([tf.assign(weight, drawn[key]) for key, weight in weights.items()])
     return {}
@@ -105,7 +105,7 @@ def _set_weights(session: Any, problem: Problem, weights: Nodes) -> Arrays:
 def _gradients(answers: Nodes, sources: Nodes, cotangents: list[Any]) -> Nodes:
     """Of the sum of all answers times their cotangents; zero for sources that no answer depends on."""
     found = tf.gradients(list(answers.values()), list(sources.values()), cotangents, unconnected_gradients="zero")
-    return {f"gradient/{key}": tf.convert_to_tensor(node) for key, node in zip(sources, found)}
+    return {f"gradient/{key}": tf.convert_to_tensor(node) for key, node in zip(sources, found, strict=True)}
 
 
 def _recorded(cases: Sequence[Case]) -> Iterator[Golden]:
@@ -117,7 +117,7 @@ def _recorded(cases: Sequence[Case]) -> Iterator[Golden]:
 
 def _differences(folder: Path, again: Path) -> list[str]:
     """What tells the two folders apart; nothing when the files are the same to the last byte."""
-    names = sorted({path.name for each in (folder, again) for path in each.glob("*.[jn]*") if path.suffix in (".jsonl", ".npz")})
+    names = sorted({path.name for each in (folder, again) for path in (*each.glob("*.jsonl"), *each.glob("*.npz"))})
     differing = [name for name in names if _content(folder / name) != _content(again / name)]
     return [f"{name} differs" for name in differing] + (_largest_differences(folder, again) if differing else [])
 

@@ -12,13 +12,13 @@ os.environ.update(
     TF_CPP_MIN_LOG_LEVEL="3",
 )
 
-import tensorflow.compat.v1 as tf  # type: ignore[import-not-found]  # noqa: E402
+import tensorflow.compat.v1 as tf
 
 __all__ = ["ONE_THREAD", "tf"]
 
 EXPECTED = "2.21."
 if not tf.__version__.startswith(EXPECTED):
-    raise ImportError(f"got TensorFlow {tf.__version__}, expected {EXPECTED}*; `make goldens` installs it in an environment of its own")
+    raise ImportError(f"got TensorFlow {tf.__version__}, expected {EXPECTED}*; `make goldens` installs it on its own")
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 tf.disable_v2_behavior()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -13,7 +15,7 @@ class InvalidArgumentError(ValueError):
 
     It is a `ValueError`, so code written for TensorFlow's class and code written for Python's both catch it.
 
-    >>> import throughtime as tt
+    >>> import torch, throughtime as tt
     >>> array = tt.TensorArray(torch.float32, size=2)
     >>> try:
     ...     array.write(5, torch.ones(1))
@@ -45,28 +47,58 @@ def type_name(value: object) -> str:
 def check_positive_int(name: str, value: Any, *, minimum: int = 1) -> int:
     """`value` as an int of at least `minimum`, or the error that says why not."""
     expected = f"an int of at least {minimum}"
-    fix = f"Pass `{name}` as a whole number."
-    if isinstance(value, bool):
-        raise TypeError(problem(f"`{name}` must be an integer", got=value, expected=expected, fix=fix))
     try:
         number = operator.index(value)
+        if isinstance(value, bool):
+            raise TypeError
     except TypeError:
-        message = problem(f"`{name}` must be an integer", got=repr(value), expected=expected, fix=fix)
-        raise TypeError(message) from None
+        fix = f"Pass `{name}` as a whole number."
+        raise TypeError(problem(f"`{name}` must be an integer", got=repr(value), expected=expected, fix=fix)) from None
     if number < minimum:
+        fix = f"Pass a larger `{name}`."
         raise ValueError(problem(f"`{name}` is too small", got=number, expected=expected, fix=fix))
     return number
 
 
+def check_number(name: str, value: Any, *, minimum: float | None = None) -> Any:
+    """`value`, if it is a real number (or a tensor of one) of at least `minimum`."""
+    scalar = isinstance(value, torch.Tensor) and value.ndim == 0
+    if isinstance(value, bool) or not (scalar or isinstance(value, int | float | np.integer | np.floating)):
+        fix = f"Pass `{name}` as a float."
+        raise TypeError(problem(f"`{name}` must be a number", got=repr(value), expected="a real number", fix=fix))
+    if not scalar and (math.isnan(value) or (minimum is not None and value < minimum)):
+        expected = "a real number" if minimum is None else f"a number of at least {minimum}"
+        fix = f"Correct `{name}`, or leave it out."
+        raise ValueError(problem(f"`{name}` is out of range", got=value, expected=expected, fix=fix))
+    return value
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """`value`, if it is True or False: text, lists and the like are arguments in the wrong place."""
+    if not isinstance(value, bool | np.bool_):
+        fix = f"Pass `{name}=True`, or leave it out."
+        got = type_name(value) if isinstance(value, torch.Tensor) else repr(value)
+        raise TypeError(problem(f"`{name}` must be True or False", got=got, expected="a bool", fix=fix))
+    return bool(value)
+
+
+def check_callable(name: str, value: Any, *, expected: str, fix: str) -> None:
+    """Raise a `TypeError` unless `value` can be called."""
+    if not callable(value):
+        raise TypeError(problem(f"`{name}` must be callable", got=repr(value), expected=expected, fix=fix))
+
+
+def check_name(name: str, value: Any) -> str | None:
+    """`value`, if it is text or None."""
+    if value is not None and not isinstance(value, str):
+        fix = "It names the variables for checkpoints; the cell owns its parameters."
+        raise TypeError(problem(f"`{name}` must be a name", got=type_name(value), expected="a str or None", fix=fix))
+    return value
+
+
 def check_dtype(name: str, value: Any) -> torch.dtype:
     """`value` as a torch dtype, or the error that says why not."""
-    if isinstance(value, torch.dtype):
-        return value
-    raise TypeError(
-        problem(
-            f"`{name}` must be a torch dtype",
-            got=repr(value),
-            expected="torch.float32 or the like",
-            fix=f"Pass `{name}=torch.float32`.",
-        )
-    )
+    if not isinstance(value, torch.dtype):
+        expected, fix = "torch.float32 or the like", f"Pass `{name}=torch.float32`."
+        raise TypeError(problem(f"`{name}` must be a torch dtype", got=repr(value), expected=expected, fix=fix))
+    return value

@@ -13,7 +13,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
-from throughtime._errors import type_name
+from throughtime._errors import problem, type_name
 
 Nest = Any
 """A leaf, or a tuple, list, dict or named tuple of nests."""
@@ -81,33 +81,47 @@ def conform(template: Nest, value: Nest, what: str) -> Nest:
 
     A template `()` takes anything: it is how a cell says that a part of its state has no size.
     """
-    if is_nest(template) and not children(template) and not is_nest(value):
-        return value
-    _check_same_kind(template, value, what)
     if not is_nest(template):
+        if is_nest(value):
+            raise ValueError(_mismatch(template, value, what))
         return value
-    values = [value[key] for key in template] if isinstance(template, dict) else children(value)
-    return rebuild(template, [conform(t, v, what) for t, v in zip(children(template), values, strict=True)])
+    parts = children(template)
+    if not parts and not is_nest(value):
+        return value
+    values = _matching_children(template, value, what)
+    return rebuild(template, [conform(t, v, what) for t, v in zip(parts, values, strict=True)])
 
 
-def _check_same_kind(template: Nest, value: Nest, what: str) -> None:
-    """One level of `conform`: the kind of structure, its arity and its names."""
-    complaint = (
-        f"{what} does not have the expected nested structure: got {_shown(value)}, expected {describe(template)}. "
-        "Return or pass the same structure, with a star above standing for one tensor."
-    )
-    if is_nest(template) != is_nest(value) or isinstance(template, dict) != isinstance(value, dict):
-        raise TypeError(complaint)
+def check_nested(template: Nest, value: Nest, what: str) -> None:
+    """Raise a `TypeError` for a single value where a structure is expected."""
+    if is_nest(template) and children(template) and not is_nest(value):
+        raise TypeError(_mismatch(template, value, what))
+
+
+def _matching_children(template: Nest, value: Nest, what: str) -> list[Any]:
+    """The children of `value` in the order of those of `template`, if the two are of one kind."""
+    if not is_nest(value):
+        raise ValueError(_mismatch(template, value, what))
+    if isinstance(template, dict) != isinstance(value, dict):
+        raise TypeError(_mismatch(template, value, what))
     if isinstance(template, dict):
         if set(template) != set(value):
-            raise ValueError(complaint)
-        return
-    if is_nest(template) and len(children(template)) != len(children(value)):
-        raise ValueError(complaint)
+            raise ValueError(_mismatch(template, value, what))
+        return [value[key] for key in template]
     fields = getattr(template, "_fields", None)
     if fields is not None and getattr(value, "_fields", fields) != fields:
-        raise TypeError(complaint)
+        raise TypeError(_mismatch(template, value, what))
+    values = children(value)
+    if len(values) != len(children(template)):
+        raise ValueError(_mismatch(template, value, what))
+    return values
 
 
-def _shown(value: Nest) -> str:
-    return describe(value) if is_nest(value) else type_name(value)
+def _mismatch(template: Nest, value: Nest, what: str) -> str:
+    got = describe(value) if is_nest(value) else type_name(value)
+    return problem(
+        f"{what} does not have the same nested structure",
+        got=got,
+        expected=describe(template),
+        fix="Give the same structure; a star stands for one tensor.",
+    )

@@ -14,7 +14,7 @@ import throughtime as tt
 CORE_CELLS = (tt.BasicRNNCell, tt.GRUCell, tt.BasicLSTMCell, tt.LSTMCell)
 
 LITERALS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("literals.json").read_text())
-"""What TensorFlow computes with constant weights; `record_literals.py` says how it was asked."""
+"""What TensorFlow computes, by the kind of kernel; `record_literals.py` says how it was asked."""
 
 
 class PlusOneCell:
@@ -162,20 +162,39 @@ class StateSaver:
         self.saved[name] = value
 
 
-def fill_kernels(cell: nn.Module, value: float = 0.5) -> Any:
-    """Set every matrix of a built cell to one value; biases keep what the cell gave them."""
-    with torch.no_grad():
-        for parameter in cell.parameters():
-            if parameter.dim() == 2:
-                parameter.fill_(value)
+def reverse_rows(inputs: Tensor, lengths: list[int]) -> Tensor:
+    """Each row of a time-major tensor reversed within its length; padding stays where it is."""
+    rows = [torch.cat([row[:n].flip(0), row[n:]]) for row, n in zip(inputs.unbind(1), lengths, strict=True)]
+    return torch.stack(rows, dim=1)
+
+
+def fill_kernels(cell: nn.Module, value: float | str = 0.5) -> Any:
+    """Fill all weights of a built cell with a value or, as the recorder does, by the name of a kind of kernel.
+
+    Biases keep what the cell gave them.
+    """
+    for name, parameter in cell.named_parameters():
+        if not name.endswith("bias"):
+            ramp = torch.linspace(-1, 1, parameter.numel(), dtype=parameter.dtype).view_as(parameter)
+            constant = torch.full_like(parameter, 0.5 if isinstance(value, str) else value)
+            parameter.data.copy_(ramp if value == "ramp" else constant)
     return cell
 
 
-def literal(name: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
-    """A recorded case: inputs (integers stay integers), flat initial state, output, flat final state."""
-    case = LITERALS[name]
+class Literal(NamedTuple):
+    """A recorded case; states are flat."""
+
+    inputs: Tensor
+    state: list[Tensor]
+    output: Tensor
+    final_state: list[Tensor]
+
+
+def literal(name: str, kernel: str = "constant", dtype: torch.dtype = torch.float32) -> Literal:
+    """What was recorded for cells with a kind of kernel; integer inputs stay integers."""
+    case = LITERALS[kernel][name]
     inputs = torch.tensor(case["inputs"])
-    return (
+    return Literal(
         inputs.to(dtype) if inputs.is_floating_point() else inputs,
         [torch.tensor(leaf, dtype=dtype) for leaf in case["state"]],
         torch.tensor(case["output"], dtype=dtype),

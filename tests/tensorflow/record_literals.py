@@ -1,4 +1,6 @@
-"""Record `literals.json`: what cells whose kernels are all 0.5 compute, according to TensorFlow itself.
+"""Record `literals.json`: what cells with simple kernels compute, according to TensorFlow itself.
+
+A kernel is either one constant, as in TensorFlow's own tests, or a ramp, which also tells gates and rows apart.
 
 Needs an environment with `tensorflow` and `tf_keras` (never this package's own). From the repository root:
 
@@ -22,7 +24,11 @@ import tensorflow as tf
 v1 = tf.compat.v1
 rnn_cell = v1.nn.rnn_cell
 
-KERNEL = 0.5
+KERNELS = {
+    "constant": lambda shape: np.full(shape, 0.5),
+    "ramp": lambda shape: np.linspace(-1, 1, np.prod(shape)).reshape(shape),
+}
+Kernel = Callable[[Any], np.ndarray]
 ROWS = [[1.0, 1.0], [0.3, -0.7]]
 WIDE_ROWS = [[1.0, 1.0, 1.0], [0.3, -0.7, 0.2]]
 TWO_STEPS = [[[2.0, 2.0, 2.0]], [[1.0, -1.0, 0.5]]]
@@ -48,17 +54,22 @@ def case(origin: str, inputs: list, state: Any, output: Any, final: Any) -> dict
     }
 
 
-def run(make_cell: Callable[[], Any], inputs: list, state: Any, through_time: bool = False) -> dict[str, Any]:
-    """One step, or a time-major run, of a core cell in a graph whose default initialiser is the constant."""
+def run(kernel: Kernel, make_cell: Callable[[], Any], inputs: list, state: Any) -> dict[str, Any]:
+    """One step of a core cell, or a time-major run over inputs [T, B, I], where `kernel` makes every weight."""
     with tf.Graph().as_default(), v1.Session() as session:
-        x, start = tf.constant(inputs, tf.float32), tf.nest.map_structure(lambda s: tf.constant(s, tf.float32), state)
-        with v1.variable_scope("root", initializer=v1.constant_initializer(KERNEL)):
+        x, start = tf.nest.map_structure(lambda value: tf.constant(value, tf.float32), (np.array(inputs), state))
+        initializer = lambda shape, dtype, **_: tf.constant(kernel(shape), dtype)  # noqa: E731
+        with v1.variable_scope("root", initializer=initializer):
             cell = make_cell()
-            fetched = (
-                v1.nn.dynamic_rnn(cell, x, initial_state=start, time_major=True) if through_time else cell(x, start)
-            )
+            run_cell = cell if len(x.shape) == 2 else through_time(cell)
+            fetched = run_cell(x, start)
         session.run(v1.global_variables_initializer())
         return case(f"tensorflow {tf.__version__}", inputs, state, *session.run(fetched))
+
+
+def through_time(cell: Any) -> Callable[[Any, Any], Any]:
+    """The cell unrolled, called like a cell."""
+    return lambda x, start: v1.nn.dynamic_rnn(cell, x, initial_state=start, time_major=True)
 
 
 def pair(make_layer: Callable[[], Any], as_tuple: bool) -> Callable[[], Any]:
@@ -74,60 +85,63 @@ def lstm2() -> Any:
     return rnn_cell.BasicLSTMCell(2, state_is_tuple=False)
 
 
+def lstm_projecting() -> Any:
+    return rnn_cell.LSTMCell(4, use_peepholes=True, cell_clip=0.5, num_proj=2, proj_clip=0.3, state_is_tuple=False)
+
+
 def dropped(**keep: float) -> Callable[[], Any]:
     """An LSTM cell of three units that loses one side of its traffic."""
     return lambda: rnn_cell.DropoutWrapper(rnn_cell.LSTMCell(3), **keep)
 
 
-def core_cases() -> dict[str, Any]:
+def core_cases(kernel: Kernel) -> dict[str, Any]:
     """One step of each core cell, and two steps of an LSTM cell through dynamic_rnn."""
     memory = rnn_cell.LSTMStateTuple(rows(3, count=1), rows(3, count=1))
     return {
-        "gru": run(gru2, ROWS, rows(2)),
-        "gru_wide_input": run(gru2, WIDE_ROWS, rows(2)),
-        "gru_pair_one_vector": run(pair(gru2, False), ROWS, rows(4)),
-        "gru_pair_of_vectors": run(pair(gru2, True), ROWS, (rows(2), rows(2, 0.2))),
-        "lstm_wide_input": run(lstm2, WIDE_ROWS, rows(4)),
-        "lstm_pair_one_vector": run(pair(lstm2, False), ROWS, rows(8)),
-        "lstm_pair_of_vectors": run(pair(lstm2, True), ROWS, (rows(4), rows(4, 0.2))),
-        "lstm_through_time": run(dropped(), TWO_STEPS, memory, through_time=True),
-        "lstm_without_inputs": run(dropped(input_keep_prob=NOTHING), TWO_STEPS, memory, through_time=True),
-        "lstm_without_outputs": run(dropped(output_keep_prob=NOTHING), TWO_STEPS, memory, through_time=True),
-        "lstm_without_state": run(dropped(state_keep_prob=NOTHING), TWO_STEPS, memory, through_time=True),
+        "gru": run(kernel, gru2, ROWS, rows(2)),
+        "gru_wide_input": run(kernel, gru2, WIDE_ROWS, rows(2)),
+        "gru_pair_one_vector": run(kernel, pair(gru2, False), ROWS, rows(4)),
+        "gru_pair_of_vectors": run(kernel, pair(gru2, True), ROWS, (rows(2), rows(2, 0.2))),
+        "lstm_wide_input": run(kernel, lstm2, WIDE_ROWS, rows(4)),
+        "lstm_pair_one_vector": run(kernel, pair(lstm2, False), ROWS, rows(8)),
+        "lstm_pair_of_vectors": run(kernel, pair(lstm2, True), ROWS, (rows(4), rows(4, 0.2))),
+        "lstm_projecting": run(kernel, lstm_projecting, WIDE_ROWS, rows(6)),
+        "lstm_through_time": run(kernel, dropped(), TWO_STEPS, memory),
+        "lstm_without_inputs": run(kernel, dropped(input_keep_prob=NOTHING), TWO_STEPS, memory),
+        "lstm_without_outputs": run(kernel, dropped(output_keep_prob=NOTHING), TWO_STEPS, memory),
+        "lstm_without_state": run(kernel, dropped(state_keep_prob=NOTHING), TWO_STEPS, memory),
     }
 
 
-def linear(x: np.ndarray, width: int) -> np.ndarray:
-    """Every entry of the kernel 0.5, no bias."""
-    return np.repeat(KERNEL * x.sum(1, keepdims=True), width, 1)
+def gru(kernel: Kernel, x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """GRUCell, by its equations: the gates' bias is 1, the candidate's 0."""
+    depth, units = x.shape[1] + h.shape[1], h.shape[1]
+    r, u = np.split(1 / (1 + np.exp(-1 - np.hstack([x, h]) @ kernel((depth, 2 * units)))), 2, 1)
+    return u * h + (1 - u) * np.tanh(np.hstack([x, r * h]) @ kernel((depth, units)))
 
 
-def gru(x: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """GRUCell: both gates are equal here, since all weights are; their bias is 1, the candidate's 0."""
-    gate = 1 / (1 + np.exp(-1 - linear(np.hstack([x, h]), h.shape[1])))
-    return gate * h + (1 - gate) * np.tanh(linear(np.hstack([x, gate * h]), h.shape[1]))
-
-
-def contrib_cases() -> dict[str, Any]:
-    """One step of each contrib wrapper around a GRU cell; row i of the embedding holds i / 2."""
+def contrib_cases(kernel: Kernel) -> dict[str, Any]:
+    """One step of each contrib wrapper around a GRU cell; biases of projections are 0."""
     origin, x = "numpy float64, from the equations", np.array(ROWS)
-    after = gru(x, rows(3))
-    before = gru(linear(x, 3), rows(3))
-    looked_up = gru(np.repeat(np.array(IDS) / 2, 2, 1), rows(2))
+    after = gru(kernel, x, rows(3))
+    before = gru(kernel, x @ kernel((2, 3)), rows(3))
+    looked_up = gru(kernel, kernel((3, 2))[np.ravel(IDS)], rows(2))
     return {
-        "output_projection": case(origin, ROWS, rows(3), linear(after, 2), after),
+        "output_projection": case(origin, ROWS, rows(3), after @ kernel((3, 2)), after),
         "input_projection": case(origin, ROWS, rows(3), before, before),
         "embedding": case(origin, IDS, rows(2), looked_up, looked_up),
     }
 
 
 def main() -> None:
-    """Write the file, a line for each field."""
-    cases = core_cases() | contrib_cases()
-    fields = lambda record: ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in record.items())  # noqa: E731
-    text = ",\n".join(f'  "{name}": {{\n{fields(record)}\n  }}' for name, record in cases.items())
+    """Write the file, a line for each case."""
+    tables = []
+    for name, kernel in KERNELS.items():
+        cases = core_cases(kernel) | contrib_cases(kernel)
+        lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(record)}" for key, record in cases.items())
+        tables.append(f"  {json.dumps(name)}: {{\n{lines}\n  }}")
     target = Path(__file__).with_name("literals.json")
-    target.write_text(f"{{\n{text}\n}}\n")
+    target.write_text("{\n" + ",\n".join(tables) + "\n}\n")
     print(f"wrote {target}")
 
 

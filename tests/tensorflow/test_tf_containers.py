@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from _tf_cells import NamedPair, PairCell, StateSaver, VolumeLSTMCell, dict_pair, tuple_pair
+from _tf_cells import NamedPair, PairCell, StateSaver, VolumeLSTMCell, dict_pair, reverse_rows, tuple_pair
 from torch.utils._pytree import tree_leaves, tree_map
 
 import throughtime as tt
@@ -26,6 +26,11 @@ def at(nest: Any, t: int) -> Any:
 def stacked(steps: list[Any]) -> Any:
     """A list of nests as one time-major nest."""
     return tree_map(lambda *leaves: torch.stack(leaves), *steps)
+
+
+def reversed_rows(nest: Any) -> Any:
+    """Every row of a time-major nest reversed within its length."""
+    return tree_map(lambda leaf: reverse_rows(leaf, LENGTHS), nest)
 
 
 def packed(cell: Any, leaves: Iterable[Any]) -> Any:
@@ -51,6 +56,8 @@ def assert_all_unrolls_agree(cell: Any, inputs: Any) -> None:
 
     both, states = tt.bidirectional_dynamic_rnn(cell, cell, inputs, time_major=True, **options)
     torch.testing.assert_close((both[0], states[0]), (outputs, state))
+    from_the_end, state_bw = tt.dynamic_rnn(cell, reversed_rows(inputs), time_major=True, **options)
+    torch.testing.assert_close((both[1], states[1]), (reversed_rows(from_the_end), state_bw))
 
     joined, state_fw, state_bw = tt.static_bidirectional_rnn(cell, cell, steps, **options)
     expected = tree_map(lambda fw, bw: torch.cat([fw, bw], dim=2), *both)

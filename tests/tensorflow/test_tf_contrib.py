@@ -26,32 +26,22 @@ WRAPPED = {
 }
 
 
-def embed_halves(cell: Any) -> None:
-    """Row i of the table holds i / 2."""
-    with torch.no_grad():
-        cell.embedding.copy_(torch.arange(3).unsqueeze(1) / 2)
-
-
+@pytest.mark.parametrize("kernel", ["constant", "ramp"])
 @pytest.mark.parametrize("name", WRAPPED)
-def test_constant_weights_give_the_published_equations(name: str) -> None:
-    """One step of each wrapper around a GRU, with every kernel entry 0.5, gives the worked-out numbers."""
-    inputs, (start,), output, (final,) = literal(name)
-    cell = WRAPPED[name]()
-    cell(inputs, start)
-    fill_kernels(cell)
-    if name == "embedding":
-        embed_halves(cell)
-    got, state = cell(inputs, start)
-    torch.testing.assert_close(got, output, rtol=0, atol=1e-6)
-    torch.testing.assert_close(state, final, rtol=0, atol=1e-6)
+def test_wrappers_follow_the_published_equations(name: str, kernel: str) -> None:
+    """One step of each wrapper around a GRU with simple kernels gives the worked-out numbers."""
+    recorded, cell = literal(name, kernel), WRAPPED[name]()
+    cell(recorded.inputs, recorded.state[0])
+    output, state = fill_kernels(cell, kernel)(recorded.inputs, recorded.state[0])
+    torch.testing.assert_close(output, recorded.output, rtol=0, atol=1e-6)
+    torch.testing.assert_close(state, recorded.final_state[0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_wrapper_variables_are_a_level_above_the_cells(name: str) -> None:
     """The wrapper's own variables, and below its name those of the cell inside."""
-    inputs, (start,), _, _ = literal(name)
-    cell = WRAPPED[name]()
-    cell(inputs, start)
+    recorded, cell = literal(name), WRAPPED[name]()
+    cell(recorded.inputs, recorded.state[0])
     own = ["embedding"] if name == "embedding" else ["kernel", "bias"]
     inner = [f"gru_cell/{part}" for part in ("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias")]
     named = tt.interop.tf_variables(cell, "rnn")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -15,30 +15,31 @@ def recomputed(walk: Callable[..., Any], cell: Any) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         noise = _noise_of(cell)
-        return checkpoint(
-            walk,
-            *args,
-            use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), _restored(cell, noise)),
-        )
+        contexts = (contextlib.nullcontext(), _Restored(cell, noise))
+        return checkpoint(walk, *args, use_reentrant=False, context_fn=lambda: contexts)
 
     return run
+
+
+class _Restored:
+    """The cell as it was before its first walk, for as long as it walks again; entered once for each backward pass."""
+
+    def __init__(self, cell: Any, noise: list[Any]) -> None:
+        self._cell = cell
+        self._noise = noise
+        self._now: list[list[Any]] = []
+
+    def __enter__(self) -> None:
+        self._now.append(_noise_of(self._cell))
+        _set_noise(self._cell, self._noise)
+
+    def __exit__(self, *_: object) -> None:
+        _set_noise(self._cell, self._now.pop())
 
 
 def _noise_of(cell: Any) -> list[Any]:
     """The state of every source of randomness inside the cell; torch's own generators are torch's to restore."""
     return [module.noise_state() for module in _noisy(cell)]
-
-
-@contextlib.contextmanager
-def _restored(cell: Any, noise: list[Any]) -> Iterator[None]:
-    """The cell as it was before its first walk, for as long as it walks again."""
-    now = _noise_of(cell)
-    _set_noise(cell, noise)
-    try:
-        yield
-    finally:
-        _set_noise(cell, now)
 
 
 def _set_noise(cell: Any, noise: list[Any]) -> None:
@@ -47,6 +48,5 @@ def _set_noise(cell: Any, noise: list[Any]) -> None:
 
 
 def _noisy(cell: Any) -> list[Any]:
-    if not isinstance(cell, nn.Module):
-        return []
-    return [module for module in cell.modules() if hasattr(module, "noise_state")]
+    modules = cell.modules() if isinstance(cell, nn.Module) else ()
+    return [module for module in modules if hasattr(module, "noise_state")]

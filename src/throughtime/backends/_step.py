@@ -9,6 +9,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import problem, shape_of, type_name
+from throughtime._tensors import autocast_on, check_same_device
 from throughtime.cells._base import dims
 
 
@@ -60,17 +61,20 @@ class Step:
     def _check_output(self, output: Any, rows: int | None) -> Any:
         leaves = []
         for leaf, size in zip(_nest.flatten(output), self._output_sizes, strict=True):
-            if shape_of(leaf) != (rows, *dims(size)):
-                raise ValueError(
-                    problem(
-                        f"Inconsistent shapes: the output of {self._name} does not fit its `output_size`",
-                        got=shape_of(leaf),
-                        expected=(rows, *dims(size)),
-                        fix="Correct `output_size`, or the output that `forward` returns.",
-                    )
-                )
+            expected = (rows, *dims(size))
+            self._check_tensor("output", leaf, expected)
+            if shape_of(leaf) != expected:
+                what = f"Inconsistent shapes: the output of {self._name} does not fit its `output_size`"
+                fix = "Correct `output_size`, or the output that `forward` returns."
+                raise ValueError(problem(what, got=shape_of(leaf), expected=expected, fix=fix))
             leaves.append(self._typed("output", leaf, self.dtype, "`dtype`"))
         return _nest.pack_as(output, leaves)
+
+    def _check_tensor(self, what: str, leaf: Any, expected: Any) -> None:
+        if not isinstance(leaf, Tensor):
+            what = f"the {what} of {self._name} is no tensor"
+            fix = "Return tensors from `forward`."
+            raise TypeError(problem(what, got=type_name(leaf), expected=f"a tensor of shape {expected}", fix=fix))
 
     def _check_state(self, state: Any, rows: int | None) -> Any:
         pairs = zip(_nest.flatten(state), self._state_leaves, strict=True)
@@ -81,22 +85,19 @@ class Step:
         if not isinstance(first, Tensor):
             return leaf
         expected = (rows, *first.shape[1:]) if is_row_leaf(first) else ()
-        if not isinstance(leaf, Tensor) or shape_of(leaf) != expected:
-            raise ValueError(
-                problem(
-                    f"a state of {self._name} enters the loop with one shape but has another after one step",
-                    got=shape_of(leaf) if isinstance(leaf, Tensor) else type_name(leaf),
-                    expected=expected,
-                    fix="Return a state of the shape that came in.",
-                )
-            )
+        self._check_tensor("state", leaf, expected)
+        if shape_of(leaf) != expected:
+            what = f"a state of {self._name} enters the loop with one shape but has another after one step"
+            fix = "Return a state of the shape that came in."
+            raise ValueError(problem(what, got=shape_of(leaf), expected=expected, fix=fix))
+        check_same_device("state", leaf, "the state before it", first)
         return self._typed("state", leaf, first.dtype, "the state it started with")
 
     def _typed(self, what: str, leaf: Tensor, dtype: torch.dtype | None, whose: str) -> Tensor:
         """`leaf` if it has the dtype it must have; autocast, which changes dtypes on purpose, is undone."""
         if dtype is None or leaf.dtype == dtype:
             return leaf
-        if torch.is_autocast_enabled(leaf.device.type):
+        if autocast_on(leaf.device):
             return leaf.to(dtype)
         raise TypeError(
             problem(

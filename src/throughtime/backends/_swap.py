@@ -1,9 +1,9 @@
 """Swapping: what the backward pass needs waits in host memory instead of on the GPU.
 
-The forward pass hands every tensor it saves to a `HostSwap`, which copies it to pinned host memory on a side stream
-and then lets go of it. The backward pass asks for them in about the opposite order, so each request also starts the
-copies back of the tensors saved just before: they arrive ahead of need. Both directions are bounded by a window of
-bytes, so that a fast forward pass cannot outrun the copies and fill the card after all.
+The forward pass hands every tensor it saves to a `HostSwap`, which gathers them into pages. A full page travels to
+pinned host memory on a side stream and is let go. The backward pass asks for the tensors in about the opposite
+order, so a request for one page also starts the journey back of the pages before it: they arrive ahead of need. Both
+ways are bounded by a window of bytes, so that neither pass can outrun the copies and fill the card after all.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.parameter import is_lazy
 
 from throughtime import _nest
 
-WINDOW_BYTES = 128 * 2**20
+PAGE_BYTES = 8 * 2**20
+"""What travels at once: large enough for the full speed of the bus, small beside what is swapped."""
+
+WINDOW_BYTES = 64 * 2**20
 """How much may be on its way in either direction: less would slow the copies down, more only costs memory."""
 
-BLOCK_BYTES = 32 * 2**20
-"""Pinned memory is taken in blocks of this size: one allocation for thousands of small tensors."""
+SMALLEST_BYTES = 2**10
+"""Tensors below this stay on the GPU: handling them costs more than they do."""
 
-SMALLEST_BYTES = 2**12
-"""Tensors below this stay on the GPU: a copy costs more than they do."""
+_ALIGNMENT = 256
 
 
 def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContextManager[Any]:
@@ -35,59 +38,80 @@ def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContex
     On a CPU it does nothing: host memory is where they are. The cell's parameters and `tensors` themselves stay: they
     live longer than the loop.
     """
-    devices = {leaf.device for leaf in _nest.flatten(tensors) if isinstance(leaf, Tensor) and leaf.is_cuda}
+    leaves = [leaf for leaf in _nest.flatten(tensors) if isinstance(leaf, Tensor)]
+    devices = {leaf.device for leaf in leaves if leaf.is_cuda}
     if not wanted or not devices or not torch.is_grad_enabled():
         return contextlib.nullcontext()
-    resident = [leaf for leaf in _nest.flatten(tensors) if isinstance(leaf, Tensor)]
-    if isinstance(cell, nn.Module):
-        resident += cell.parameters()
-    return _swap_to_host(HostSwap(devices.pop(), resident))
+    parameters = cell.parameters() if isinstance(cell, nn.Module) else ()
+    return _swap_to_host(HostSwap(devices.pop(), [*leaves, *parameters]))
 
 
 @contextlib.contextmanager
-def _swap_to_host(swap: HostSwap) -> Iterator[HostSwap]:
+def _swap_to_host(swap: HostSwap) -> Iterator[None]:
     with saved_tensors_hooks(swap.send, swap.fetch):
-        yield swap
+        yield
     swap.finish_sending()
 
 
-class _Saved:
-    """One saved tensor: on the device until its copy has arrived, then on the host."""
+class _Page:
+    """Saved tensors that travel together: gathered on the device, then on the host, then for a while on both."""
 
-    def __init__(self, tensor: Tensor, host: Tensor, key: Any) -> None:
-        self.on_device: Tensor | None = tensor
-        self.host = host
-        self.key = key
-        self.uses = 1
-        self.asked = 0
-        self.position = 0
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.nbytes = 0
+        self.gathered: list[Tensor] = []
+        self.offsets: list[int] = []
+        self.on_device: Tensor | None = None
+        self.on_host: Tensor | None = None
+        self.arrived = torch.cuda.Event()
         self.brought = False
-        self.ready = torch.cuda.Event()
+        # How often the backward pass will ask for it, and has asked.
+        self.uses = 0
+        self.asked = 0
 
-    @property
-    def nbytes(self) -> int:
-        return self.host.numel() * self.host.element_size()
+    def add(self, tensor: Tensor) -> int:
+        """Gather one more tensor; its place in the page."""
+        self.gathered.append(tensor)
+        self.offsets.append(self.nbytes)
+        size = tensor.numel() * tensor.element_size()
+        self.nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return len(self.offsets) - 1
+
+
+class _Saved:
+    """Where a saved tensor is: a place in a page."""
+
+    def __init__(self, page: _Page, place: int, tensor: Tensor) -> None:
+        self.page = page
+        self.place = place
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+
+    def view(self, buffer: Tensor) -> Tensor:
+        """The tensor inside its page's memory."""
+        start = self.page.offsets[self.place]
+        size = self.shape.numel() * self.dtype.itemsize
+        return buffer[start : start + size].view(self.dtype).view(self.shape)
 
 
 class HostSwap:
-    """Keeps saved tensors of one unroll in pinned host memory."""
+    """Keeps the saved tensors of one loop in pinned host memory."""
 
-    def __init__(self, device: torch.device, resident: Iterable[Tensor], window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(self, device: torch.device, resident: Iterable[Tensor]) -> None:
         self._device = device
-        self._window = window_bytes
-        self._resident = {tensor.untyped_storage().data_ptr() for tensor in resident}
+        self._resident = {tensor.untyped_storage().data_ptr() for tensor in resident if not is_lazy(tensor)}
         self._stream = torch.cuda.Stream(device)
-        self._arena = _PinnedArena()
-        self._saved: list[_Saved] = []
-        # Tensors on their way to the host, oldest first; by key, so that one tensor saved twice travels once.
-        self._sending: deque[_Saved] = deque()
-        self._by_key: dict[Any, _Saved] = {}
+        self._pages: list[_Page] = []
+        self._open: _Page | None = None
+        # A tensor saved twice, say by a sigmoid and by the product after it, is gathered once.
+        self._places: dict[Any, _Saved] = {}
+        self._sending: deque[_Page] = deque()
         self._sending_bytes = 0
-        # What has been handed to the backward pass, with an event after which it was surely used.
-        self._handed: deque[tuple[torch.cuda.Event, int]] = deque()
-        self._handed_bytes = 0
         self._fetched_bytes = 0
-        # Everything saved after this position has been brought back, or asked for, already.
+        # Pages done with, each with an event after which the compute stream has surely used it.
+        self._used: deque[tuple[torch.cuda.Event, int]] = deque()
+        self._used_bytes = 0
+        # Every page after this one has been brought back already.
         self._ahead = -1
 
     def send(self, tensor: Tensor) -> Tensor | _Saved:
@@ -95,46 +119,37 @@ class HostSwap:
         if not self._worth_sending(tensor):
             return tensor
         key = (tensor.data_ptr(), tensor._version, tensor.shape, tensor.stride(), tensor.dtype)
-        known = self._by_key.get(key)
-        if known is not None:
-            known.uses += 1
-            return known
-        saved = _Saved(tensor.detach(), self._arena.empty_like(tensor), key)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream), torch.no_grad():
-            saved.host.copy_(tensor, non_blocking=True)
-            saved.ready.record(self._stream)
-        saved.position = len(self._saved)
-        self._saved.append(saved)
-        self._by_key[key] = saved
-        self._sending.append(saved)
-        self._sending_bytes += saved.nbytes
-        self._release_sent(self._window)
+        saved = self._places.get(key)
+        if saved is None:
+            page = self._page_with_room(tensor.numel() * tensor.element_size())
+            saved = self._places[key] = _Saved(page, page.add(tensor.detach()), tensor)
+        saved.page.uses += 1
         return saved
 
     def finish_sending(self) -> None:
-        """Wait for the last copies and let go of their tensors."""
-        self._release_sent(0)
+        """Send the last page and let go of all that are still on their way."""
+        self._send_page()
+        self._let_go(0)
 
     def fetch(self, saved: Tensor | _Saved) -> Tensor:
         """Called by autograd when the backward pass needs a tensor."""
         if isinstance(saved, Tensor):
             return saved
-        if saved.on_device is None:
-            self._bring(saved)
-            self._ahead = saved.position - 1
+        page = saved.page
+        if page.on_host is None:
+            # The page was never full: a backward pass inside of the loop.
+            return page.gathered[saved.place]
+        if page.on_device is None:
+            self._bring(page)
+            self._ahead = page.position - 1
         self._bring_ahead()
+        assert page.on_device is not None
         compute = torch.cuda.current_stream(self._device)
-        compute.wait_event(saved.ready)
-        tensor = saved.on_device
-        assert tensor is not None
-        # It was allocated on the side stream: its memory must not be reused before the compute stream is done with it.
-        tensor.record_stream(compute)
-        saved.asked += 1
-        if saved.asked == saved.uses and saved.brought:
-            self._fetched_bytes -= saved.nbytes
-            saved.on_device, saved.asked, saved.brought = None, 0, False
-            self._throttle(compute, saved.nbytes)
+        compute.wait_event(page.arrived)
+        tensor = saved.view(page.on_device)
+        page.asked += 1
+        if page.brought and page.asked == page.uses:
+            self._retire(page, compute)
         return tensor
 
     def _worth_sending(self, tensor: Tensor) -> bool:
@@ -145,59 +160,75 @@ class HostSwap:
             and tensor.untyped_storage().data_ptr() not in self._resident
         )
 
-    def _release_sent(self, allowed_bytes: int) -> None:
-        """Let go of what has arrived, and wait for copies while more than `allowed_bytes` are on their way."""
-        while self._sending and (self._sending_bytes > allowed_bytes or self._sending[0].ready.query()):
-            saved = self._sending.popleft()
-            saved.ready.synchronize()
-            saved.on_device = None
-            del self._by_key[saved.key]
-            self._sending_bytes -= saved.nbytes
+    def _page_with_room(self, nbytes: int) -> _Page:
+        """The open page, if the tensor still fits, or the next; a tensor larger than a page has one of its own."""
+        if self._open is not None and self._open.nbytes + nbytes > PAGE_BYTES:
+            self._send_page()
+        if self._open is None:
+            self._open = _Page(len(self._pages))
+            self._pages.append(self._open)
+        return self._open
 
-    def _bring(self, saved: _Saved) -> None:
-        """Start the copy of a tensor back to the device."""
+    def _send_page(self) -> None:
+        """Gather the open page into one piece of memory and start its journey to the host."""
+        page, self._open = self._open, None
+        if page is None:
+            return
+        self._places.clear()
+        page.on_device = torch.empty(page.nbytes, dtype=torch.uint8, device=self._device)
+        saved = [_Saved(page, place, tensor) for place, tensor in enumerate(page.gathered)]
+        with torch.no_grad():
+            torch._foreach_copy_([one.view(page.on_device) for one in saved], page.gathered)
+        page.gathered = []
+        page.on_host = torch.empty(page.nbytes, dtype=torch.uint8, pin_memory=True)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            saved.on_device = saved.host.to(self._device, non_blocking=True)
-            saved.ready.record(self._stream)
-        saved.brought = True
-        self._fetched_bytes += saved.nbytes
+            page.on_host.copy_(page.on_device, non_blocking=True)
+            page.arrived.record(self._stream)
+        self._sending.append(page)
+        self._sending_bytes += page.nbytes
+        self._let_go(WINDOW_BYTES)
+
+    def _let_go(self, allowed_bytes: int) -> None:
+        """Let go of pages that have arrived; wait for some if more than `allowed_bytes` are on their way."""
+        while self._sending and (self._sending_bytes > allowed_bytes or self._sending[0].arrived.query()):
+            page = self._sending.popleft()
+            page.arrived.synchronize()
+            page.on_device = None
+            self._sending_bytes -= page.nbytes
+
+    def _bring(self, page: _Page) -> None:
+        """Start a page's journey back to the device."""
+        assert page.on_host is not None
+        with torch.cuda.stream(self._stream):
+            page.on_device = page.on_host.to(self._device, non_blocking=True)
+            page.arrived.record(self._stream)
+        page.brought = True
+        self._fetched_bytes += page.nbytes
 
     def _bring_ahead(self) -> None:
-        """Start the copies of what was saved earlier, and so is needed later, as far as the window reaches."""
+        """Bring what was saved earlier, and so is needed later, as far as the window reaches."""
         while self._ahead >= 0:
-            saved = self._saved[self._ahead]
-            if saved.on_device is None:
-                if self._fetched_bytes + saved.nbytes > self._window:
+            page = self._pages[self._ahead]
+            if page.on_device is None:
+                if self._fetched_bytes + page.nbytes > WINDOW_BYTES:
                     return
-                self._bring(saved)
+                self._bring(page)
             self._ahead -= 1
 
-    def _throttle(self, compute: torch.cuda.Stream, nbytes: int) -> None:
-        """Keep the host from queueing more work than the window holds: until it is done, its memory is taken."""
-        event = torch.cuda.Event()
-        event.record(compute)
-        self._handed.append((event, nbytes))
-        self._handed_bytes += nbytes
-        while self._handed_bytes > self._window:
-            oldest, size = self._handed.popleft()
-            oldest.synchronize()
-            self._handed_bytes -= size
-
-
-class _PinnedArena:
-    """Pinned host memory, given out in order from large blocks."""
-
-    def __init__(self) -> None:
-        self._block: Tensor | None = None
-        self._used = 0
-
-    def empty_like(self, tensor: Tensor) -> Tensor:
-        """A contiguous pinned tensor of the shape and dtype of `tensor`."""
-        nbytes = tensor.numel() * tensor.element_size()
-        if self._block is None or self._used + nbytes > self._block.numel():
-            self._block = torch.empty(max(nbytes, BLOCK_BYTES), dtype=torch.uint8, pin_memory=True)
-            self._used = 0
-        piece = self._block[self._used : self._used + nbytes]
-        # Keep the next tensor aligned for any dtype.
-        self._used += (nbytes + 255) // 256 * 256
-        return piece.view(tensor.dtype).view(tensor.shape)
+    def _retire(self, page: _Page, compute: torch.cuda.Stream) -> None:
+        """Let go of a page that the backward pass has used up; a later pass over the same graph can bring it again."""
+        assert page.on_device is not None
+        # It was allocated on the side stream, which must not reuse it before the compute stream is done with it.
+        page.on_device.record_stream(compute)
+        page.on_device, page.brought, page.asked = None, False, 0
+        self._fetched_bytes -= page.nbytes
+        # The host runs ahead of the card, and memory in use by work not yet done cannot be reused: wait for some of it.
+        done = torch.cuda.Event()
+        done.record(compute)
+        self._used.append((done, page.nbytes))
+        self._used_bytes += page.nbytes
+        while self._used_bytes > WINDOW_BYTES:
+            event, nbytes = self._used.popleft()
+            event.synchronize()
+            self._used_bytes -= nbytes

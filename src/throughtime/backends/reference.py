@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
 
 from throughtime import _nest
 from throughtime.backends._checkpoint import recomputed
@@ -41,12 +43,18 @@ def run(
     walk = _walk if checkpoint_every is None else recomputed(_walk, step.cell)
     for start in range(0, len(inputs), stride):
         block = slice(start, start + stride)
-        piece, left = walk(step, inputs[block], active[block], state, keep_states)
+        # Parameters still to be made draw random numbers that a second walk would not: that block is stored.
+        walk_block = _walk if _is_unbuilt(step.cell) else walk
+        piece, left = walk_block(step, inputs[block], active[block], state, keep_states)
         outputs += piece.outputs
         states += piece.states
         ended += left
         state = piece.state
     return Walk(outputs, states, _rejoin(state, ended))
+
+
+def _is_unbuilt(cell: Any) -> bool:
+    return isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
 
 
 def _walk(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +22,9 @@ def resolve_activation(activation: Activation | str | None) -> Activation:
         return activation
     if isinstance(activation, str):
         for home in (torch, functional):
-            function = getattr(home, activation, None)
-            if callable(function):
-                return function  # type: ignore[no-any-return]
+            function: Activation | None = getattr(home, activation, None)
+            if function is not None and _is_pointwise(function):
+                return function
     raise ValueError(
         problem(
             "`activation` is unknown",
@@ -32,3 +33,16 @@ def resolve_activation(activation: Activation | str | None) -> Activation:
             fix="Pass a function of one tensor, for example `torch.relu`.",
         )
     )
+
+
+def _is_pointwise(function: Any) -> bool:
+    """Whether a function found by name is an activation: torch has many others, such as `stack` and `randn`."""
+    if not callable(function) or isinstance(function, type):
+        return False
+    sample = torch.linspace(-1, 1, 6).view(2, 3)
+    try:
+        values = [function(sample), function(sample)]
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return False
+    same = isinstance(values[0], Tensor) and values[0].shape == sample.shape and values[0].dtype == sample.dtype
+    return same and torch.equal(*values)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._errors import check_dtype, check_name, check_positive_int, problem, shape_of, type_name
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
@@ -43,7 +44,7 @@ class RNNCell(nn.Module):
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
-        self.name = name if name is not None else snake_case(type(self).__name__)
+        self.name = check_name("name", name) or snake_case(type(self).__name__)
         # Where TensorFlow would keep the variables; the first unroll decides (see `interop.tf_variables`).
         self.variable_scope: str | None = None
 
@@ -68,10 +69,13 @@ class RNNCell(nn.Module):
         )
 
     def get_initial_state(
-        self, inputs: Tensor | None = None, batch_size: int | None = None, dtype: torch.dtype | None = None
+        self, inputs: Any = None, batch_size: int | None = None, dtype: torch.dtype | None = None
     ) -> Any:
         """The zero state; `inputs` [B, ...], if given, says the batch size and the dtype."""
         if inputs is not None:
+            if not isinstance(inputs, Tensor) or not inputs.ndim:
+                expected, fix = "a tensor [B, ...]", "Pass one tensor, or `batch_size` and `dtype`."
+                raise TypeError(problem("`inputs` must be a tensor", got=type_name(inputs), expected=expected, fix=fix))
             batch_size = _agree("batch_size", batch_size, inputs.shape[0])
             dtype = _agree("dtype", dtype, inputs.dtype)
         if batch_size is None or dtype is None:
@@ -102,16 +106,12 @@ def _agree(name: str, given: Any, from_inputs: Any) -> Any:
 def check_cell(name: str, cell: Any) -> None:
     """Raise a `TypeError` unless `cell` has what an unroll needs of a cell."""
     if isinstance(cell, type):
+        fix = f"Call it first, as in `{cell.__name__}(num_units)`."
         raise TypeError(
-            problem(
-                f"`{name}` is not an RNNCell but a class",
-                got=type_name(cell),
-                expected="an instance",
-                fix=f"Call it first, as in `{cell.__name__}(num_units)`.",
-            )
+            problem(f"`{name}` is not an RNNCell but a class", got=type_name(cell), expected="an instance", fix=fix)
         )
     missing = [attribute for attribute in ("state_size", "output_size") if not hasattr(cell, attribute)]
-    if not (hasattr(cell, "zero_state") or hasattr(cell, "get_initial_state")):
+    if not any(callable(getattr(cell, maker, None)) for maker in ("zero_state", "get_initial_state")):
         missing.append("zero_state (or get_initial_state)")
     if not callable(cell):
         missing.append("__call__")
@@ -124,6 +124,25 @@ def check_cell(name: str, cell: Any) -> None:
                 fix="Add what is missing, or inherit from tt.RNNCell.",
             )
         )
+    _check_sizes(f"{name}.state_size", cell.state_size)
+    _check_sizes(f"{name}.output_size", cell.output_size)
+    if not _nest.flatten(cell.output_size):
+        fix = "Use `torch.Size([])` for one number a row."
+        raise ValueError(
+            problem(f"`{name}.output_size` names no tensor", got=cell.output_size, expected="a size", fix=fix)
+        )
+
+
+def _check_sizes(name: str, sizes: Size) -> None:
+    """Raise unless every leaf is the size of a row: an int, or a `torch.Size`."""
+    for size in _nest.flatten(sizes):
+        whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        if not whole and not isinstance(size, torch.Size):
+            expected, fix = "an int or a torch.Size", "Say how many features a row has, or its dimensions."
+            raise TypeError(problem(f"`{name}` has a leaf that is no size", got=repr(size), expected=expected, fix=fix))
+        if whole and size < 0:
+            fix = "A row has at least 0 features."
+            raise ValueError(problem(f"`{name}` is negative", got=size, expected="an int of at least 0", fix=fix))
 
 
 def initial_state(cell: Any, batch_size: int, dtype: torch.dtype) -> Any:
@@ -140,11 +159,16 @@ def begin_sequence(cell: Any) -> None:
             module.begin_sequence()
 
 
-def build_for(cell: Any, inputs: Any) -> None:
-    """Build a cell that will not be called, so that its parameters exist after an unroll of no steps."""
+def build_for(cell: Any, inputs: Any, state: Any) -> None:
+    """Build a cell for the inputs of a step before it is called, or because it will not be called at all."""
     if isinstance(cell, RNNCell) and isinstance(inputs, Tensor):
-        dtype = inputs.dtype if inputs.is_floating_point() else None
-        cell.build(inputs.shape, dtype=dtype, device=inputs.device)
+        cell.build(inputs.shape, dtype=floating_dtype([inputs, state]), device=inputs.device)
+
+
+def floating_dtype(tree: Any) -> torch.dtype | None:
+    """The dtype of the first floating point tensor in a nest."""
+    leaves = [leaf for leaf in _nest.flatten(tree) if isinstance(leaf, Tensor)]
+    return next((leaf.dtype for leaf in leaves if leaf.is_floating_point()), None)
 
 
 def dims(size: Size) -> tuple[int, ...]:
@@ -181,22 +205,10 @@ def check_no_reuse(reuse: bool | None) -> None:
 
 def check_rows(name: str, tensor: Any, width: int, batch_size: int | None = None) -> None:
     """Raise unless `tensor` is [B, width], with the given B if there is one."""
+    fix = "Make a state with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
     if not isinstance(tensor, Tensor):
-        raise TypeError(
-            problem(
-                f"`{name}` must be a tensor",
-                got=type_name(tensor),
-                expected=f"a tensor [B, {width}]",
-                fix=f"Pass `{name}` in the structure of `cell.state_size`.",
-            )
-        )
+        expected = f"a tensor [B, {width}]"
+        raise TypeError(problem(f"`{name}` must be a tensor", got=type_name(tensor), expected=expected, fix=fix))
     if tensor.ndim != 2 or tensor.shape[1] != width or batch_size not in (None, tensor.shape[0]):
-        batch = "B" if batch_size is None else batch_size
-        raise ValueError(
-            problem(
-                f"`{name}` has the wrong shape",
-                got=shape_of(tensor),
-                expected=f"[{batch}, {width}]",
-                fix="The batch is that of `inputs`; the width is that of `cell.state_size`.",
-            )
-        )
+        expected = f"[{'B' if batch_size is None else batch_size}, {width}]"
+        raise ValueError(problem(f"`{name}` has the wrong shape", got=shape_of(tensor), expected=expected, fix=fix))

@@ -15,7 +15,8 @@ from throughtime.cells._parameters import (
     LazyCell,
     ParameterScope,
     check_inputs,
-    check_same_dtype,
+    check_state_fits,
+    chosen,
     glorot_uniform,
     ones,
     zeros,
@@ -45,7 +46,7 @@ class _VectorStateCell(LazyCell):
     def check_state(self, inputs: Tensor, state: Any) -> None:
         """The state fits the inputs: same batch, same dtype, `num_units` wide."""
         check_rows("state", state, self.num_units, inputs.shape[0])
-        check_same_dtype("inputs", inputs, "`state`", state)
+        check_state_fits(inputs, state)
 
 
 class BasicRNNCell(_VectorStateCell):
@@ -123,10 +124,10 @@ class GRUCell(_VectorStateCell):
         input_size: int | None = None,
     ) -> None:
         super().__init__(num_units, activation, name, dtype, reuse)
-        self.declare("gates.kernel", kernel_initializer or glorot_uniform)
-        self.declare("gates.bias", bias_initializer or ones)
-        self.declare("candidate.kernel", kernel_initializer or glorot_uniform)
-        self.declare("candidate.bias", bias_initializer or zeros)
+        self.declare("gates.kernel", chosen("kernel_initializer", kernel_initializer, glorot_uniform))
+        self.declare("gates.bias", chosen("bias_initializer", bias_initializer, ones))
+        self.declare("candidate.kernel", chosen("kernel_initializer", kernel_initializer, glorot_uniform))
+        self.declare("candidate.bias", chosen("bias_initializer", bias_initializer, zeros))
         if input_size is not None:
             self.build(input_size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,17 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import problem
+from throughtime._errors import (
+    InvalidArgumentError,
+    check_callable,
+    check_dtype,
+    check_flag,
+    check_number,
+    check_positive_int,
+    problem,
+    shape_of,
+)
+from throughtime.cells._base import dims
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._wrappers import CellWrapper
 
@@ -52,8 +63,9 @@ class DropoutWrapper(CellWrapper):
         self.input_keep_prob = _check_keep_prob("input_keep_prob", input_keep_prob)
         self.output_keep_prob = _check_keep_prob("output_keep_prob", output_keep_prob)
         self.state_keep_prob = _check_keep_prob("state_keep_prob", state_keep_prob)
-        self.variational_recurrent = variational_recurrent
-        self.seed = seed
+        self.variational_recurrent = check_flag("variational_recurrent", variational_recurrent)
+        self.seed = None if seed is None else check_positive_int("seed", seed, minimum=0)
+        self._input_size = input_size
         self._visitor = _check_visitor(dropout_state_filter_visitor)
         self._generators: dict[torch.device, torch.Generator] = {}
         self._masks: dict[tuple[str, int], Tensor] = {}
@@ -66,6 +78,8 @@ class DropoutWrapper(CellWrapper):
             output, state = self.cell(inputs, state)
             return output, state
         if _drops(self.input_keep_prob):
+            if self.variational_recurrent:
+                _check_input_size(inputs, self._input_size)
             inputs = self._drop("input", inputs, self.input_keep_prob, visitor=lambda _: True)
         output, state = self.cell(inputs, state)
         if _drops(self.state_keep_prob):
@@ -98,24 +112,24 @@ class DropoutWrapper(CellWrapper):
 
     def _drop(self, slot: str, tree: Any, keep_prob: KeepProb, visitor: Callable[[Any], Any]) -> Any:
         """Dropout on the leaves of `tree` that `visitor` lets through."""
-        leaves = iter(range(len(_nest.flatten(tree))))
+        leaves = itertools.count()
 
-        def visit(node: Any, wanted: bool = True) -> Any:
+        def visit(node: Any, wanted: bool) -> Any:
             verdict = visitor(node) if wanted else False
             if not _nest.is_nest(node):
-                index = next(leaves)
-                return self._drop_leaf((slot, index), node, keep_prob) if verdict else node
+                leaf = (slot, next(leaves))
+                return self._drop_leaf(leaf, node, keep_prob) if _check_verdict(verdict, 0) else node
             parts = _nest.children(node)
-            wants = [verdict] * len(parts) if isinstance(verdict, bool) else _nest.children(verdict)
-            return _nest.rebuild(node, [visit(part, bool(want)) for part, want in zip(parts, wants, strict=True)])
+            wants = _check_verdict(verdict, len(parts))
+            return _nest.rebuild(node, [visit(part, want) for part, want in zip(parts, wants, strict=True)])
 
-        return visit(tree)
+        return visit(tree, True)
 
     def _drop_leaf(self, leaf: tuple[str, int], value: Any, keep_prob: KeepProb) -> Tensor:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise ValueError(
                 problem(
-                    f"dropout on a {leaf[0]} that cannot be scaled",
+                    f"dropout cannot scale the {leaf[0]} of the cell",
                     got=getattr(value, "dtype", type(value).__name__),
                     expected="a floating point tensor",
                     fix="Leave it out with `dropout_state_filter_visitor`, or keep it with a probability of 1.",
@@ -132,8 +146,10 @@ class DropoutWrapper(CellWrapper):
         return self._masks[leaf]
 
     def _draw(self, shape: torch.Size, like: Tensor, keep_prob: KeepProb) -> Tensor:
-        uniform = torch.rand(shape, dtype=like.dtype, device=like.device, generator=self._generator(like.device))
-        return torch.floor(uniform + keep_prob) / keep_prob
+        # Half precision is too coarse for probabilities near 1: draw in float32 at least.
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        uniform = torch.rand(shape, dtype=dtype, device=like.device, generator=self._generator(like.device))
+        return (torch.floor(uniform + keep_prob) / keep_prob).to(like.dtype)
 
     def _generator(self, device: torch.device) -> torch.Generator | None:
         if self.seed is None:
@@ -155,60 +171,55 @@ def _drops(keep_prob: KeepProb) -> bool:
 
 
 def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
-    if isinstance(value, Tensor):
-        if value.ndim:
-            raise ValueError(
-                problem(
-                    f"`{name}` must be a scalar",
-                    got=f"shape {tuple(value.shape)}",
-                    expected="shape ()",
-                    fix="Pass a float or a tensor of rank 0.",
-                )
-            )
-        return value
-    if not 0 < value <= 1:
-        raise ValueError(
-            problem(
-                f"`{name}` is not a probability to keep a value",
-                got=value,
-                expected="0 < keep_prob <= 1",
-                fix="It is one minus the rate of torch.nn.Dropout.",
-            )
-        )
-    return float(value)
+    """A float, or a tensor of rank 0; its value is looked at where that costs no wait for a GPU."""
+    if isinstance(value, Tensor) and value.ndim:
+        got, fix = f"shape {tuple(value.shape)}", "Pass a float or a tensor of rank 0."
+        raise ValueError(problem(f"`{name}` must be a scalar", got=got, expected="shape ()", fix=fix))
+    check_number(name, value)
+    known = not isinstance(value, Tensor) or value.device.type == "cpu"
+    if known and not 0 < float(value) <= 1:
+        error = InvalidArgumentError if isinstance(value, Tensor) else ValueError
+        what = f"`{name}` is not a probability to keep a value"
+        fix = "It is one minus the rate of torch.nn.Dropout."
+        raise error(problem(what, got=float(value), expected="0 < keep_prob <= 1", fix=fix))
+    return value if isinstance(value, Tensor) else float(value)
+
+
+def _check_verdict(verdict: Any, parts: int) -> Any:
+    """What a visitor says of a leaf (0 parts), or of each part of a structure."""
+    if isinstance(verdict, bool):
+        return [verdict] * parts if parts else verdict
+    flags = _nest.children(verdict) if _nest.is_nest(verdict) else []
+    if not parts or len(flags) != parts or not all(isinstance(flag, bool) for flag in flags):
+        expected = f"a bool, or {parts} of them" if parts else "a bool"
+        what, fix = "`dropout_state_filter_visitor` gave no answer", "Return True to drop, False to keep."
+        raise ValueError(problem(what, got=repr(verdict), expected=expected, fix=fix))
+    return flags
 
 
 def _check_visitor(visitor: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if visitor is None:
         return default_state_filter
-    if not callable(visitor):
-        raise TypeError(
-            problem(
-                "`dropout_state_filter_visitor` must be callable",
-                got=repr(visitor),
-                expected="a function of a substate",
-                fix="Return True to drop, False to keep.",
-            )
-        )
+    fix = "Return True to drop, False to keep."
+    check_callable("dropout_state_filter_visitor", visitor, expected="a function of a substate", fix=fix)
     return visitor
 
 
 def _check_variational(input_keep_prob: KeepProb, input_size: Any, dtype: torch.dtype | None) -> None:
     if dtype is None:
-        raise ValueError(
-            problem(
-                "`variational_recurrent=True` needs `dtype`",
-                got=None,
-                expected="a torch dtype",
-                fix="Pass `dtype=torch.float32`.",
-            )
-        )
+        what, fix = "`variational_recurrent=True` needs `dtype`", "Pass `dtype=torch.float32`."
+        raise ValueError(problem(what, got=None, expected="a torch dtype", fix=fix))
+    check_dtype("dtype", dtype)
     if _drops(input_keep_prob) and input_size is None:
-        raise ValueError(
-            problem(
-                "`variational_recurrent=True` with input dropout needs `input_size`",
-                got=None,
-                expected="the width of the inputs",
-                fix="Pass `input_size=`, as an int or a torch.Size.",
-            )
-        )
+        what = "`variational_recurrent=True` with input dropout needs `input_size`"
+        fix = "Pass `input_size=`, as an int or a torch.Size."
+        raise ValueError(problem(what, got=None, expected="the width of the inputs", fix=fix))
+
+
+def _check_input_size(inputs: Any, input_size: Any) -> None:
+    """The inputs have the size that the wrapper was told, so that a mask of that size fits them."""
+    sizes, leaves = _nest.flatten(input_size), _nest.flatten(inputs)
+    shapes = [shape_of(leaf)[1:] for leaf in leaves]
+    if shapes != [dims(size) for size in sizes]:
+        what, fix = "`input_size` of a DropoutWrapper differs from its inputs", "Pass the width of the inputs."
+        raise ValueError(problem(what, got=f"inputs of {shapes}", expected=f"`input_size` {input_size}", fix=fix))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import check_positive_int, problem
+from throughtime._errors import check_flag, check_number, check_positive_int, problem
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import check_rows
 from throughtime.cells._parameters import (
@@ -16,7 +16,8 @@ from throughtime.cells._parameters import (
     LazyCell,
     ParameterScope,
     check_inputs,
-    check_same_dtype,
+    check_state_fits,
+    chosen,
     glorot_uniform,
     zeros,
 )
@@ -28,8 +29,8 @@ GATE_ORDER = ("i", "j", "f", "o")
 class LSTMStateTuple(NamedTuple):
     """The state of an LSTM cell: memory `c` [B, H] and output `h` [B, H or num_proj].
 
-    >>> import torch
-    >>> LSTMStateTuple(c=torch.zeros(1, 2), h=torch.zeros(1, 2)).dtype
+    >>> import torch, throughtime as tt
+    >>> tt.LSTMStateTuple(c=torch.zeros(1, 2), h=torch.zeros(1, 2)).dtype
     torch.float32
     """
 
@@ -107,16 +108,16 @@ class LSTMCell(LazyCell):
                 check_positive_int(shards_name, shards)
         self.num_units = check_positive_int("num_units", num_units, minimum=0)
         self.num_proj = None if num_proj is None else check_positive_int("num_proj", num_proj)
-        self.use_peepholes = use_peepholes
-        self.cell_clip = _check_clip("cell_clip", cell_clip)
-        self.proj_clip = _check_clip("proj_clip", proj_clip)
-        self.forget_bias = forget_bias
-        self.state_is_tuple = state_is_tuple
+        self.use_peepholes = check_flag("use_peepholes", use_peepholes)
+        self.cell_clip = None if cell_clip is None else check_number("cell_clip", cell_clip, minimum=0)
+        self.proj_clip = None if proj_clip is None else check_number("proj_clip", proj_clip, minimum=0)
+        self.forget_bias = check_number("forget_bias", forget_bias)
+        self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
         self.activation = resolve_activation(activation)
         self.output_size = self.num_units if self.num_proj is None else self.num_proj
         sizes = LSTMStateTuple(self.num_units, self.output_size)
         self.state_size = sizes if state_is_tuple else sum(sizes)
-        self._declare_parameters(initializer or glorot_uniform)
+        self._declare_parameters(chosen("initializer", initializer, glorot_uniform))
         if input_size is not None:
             self.build(input_size)
 
@@ -148,13 +149,15 @@ class LSTMCell(LazyCell):
     def _open_state(self, inputs: Tensor, state: Any) -> tuple[Tensor, Tensor]:
         """The memory and the output in `state`, checked against `inputs`."""
         if self.state_is_tuple:
+            _nest.check_nested(self.state_size, state, "`state`")
             c, h = _nest.conform(self.state_size, state, "`state`")
         else:
             check_rows("state", state, self.state_size, inputs.shape[0])
             c, h = state.split([self.num_units, self.output_size], 1)
         check_rows("state.c", c, self.num_units, inputs.shape[0])
         check_rows("state.h", h, self.output_size, inputs.shape[0])
-        check_same_dtype("inputs", inputs, "`state`", h)
+        check_state_fits(inputs, c)
+        check_state_fits(inputs, h)
         return c, h
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -209,16 +212,3 @@ class BasicLSTMCell(LSTMCell):
             dtype=dtype,
             input_size=input_size,
         )
-
-
-def _check_clip(name: str, value: float | None) -> float | None:
-    if value is not None and value < 0:
-        raise ValueError(
-            problem(
-                f"`{name}` is negative",
-                got=value,
-                expected="None or a number of at least 0",
-                fix=f"Values are clipped to ±{name}.",
-            )
-        )
-    return value

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import problem, type_name
-from throughtime.cells._base import RNNCell, check_cell, initial_state
+from throughtime._errors import check_flag, problem, type_name
+from throughtime.cells._base import RNNCell, check_cell, check_rows, initial_state
+from throughtime.cells._parameters import input_width
+from throughtime.cells._wrappers import CellWrapper
 
 
 class MultiRNNCell(RNNCell):
@@ -29,7 +31,7 @@ class MultiRNNCell(RNNCell):
     def __init__(self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True) -> None:
         super().__init__()
         self._cells = _check_cells(cells, state_is_tuple)
-        self.state_is_tuple = state_is_tuple
+        self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
         for index, cell in enumerate(self._cells):
             if isinstance(cell, nn.Module):
                 self.add_module(f"cell_{index}", cell)
@@ -61,7 +63,7 @@ class MultiRNNCell(RNNCell):
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build every cell for the width it will see."""
-        width = inputs_shape if isinstance(inputs_shape, int) else inputs_shape[-1]
+        width = input_width(inputs_shape)
         self._check_shared_widths(width)
         for cell in self.cells:
             if isinstance(cell, RNNCell):
@@ -80,8 +82,9 @@ class MultiRNNCell(RNNCell):
 
     def _open_state(self, state: Any) -> Any:
         if not self.state_is_tuple:
+            check_rows("state", state, self.state_size)
             return state.split([cell.state_size for cell in self.cells], 1)
-        if not _nest.is_nest(state) or len(state) != len(self.cells):
+        if not _nest.is_nest(state) or isinstance(state, dict) or len(state) != len(self.cells):
             raise ValueError(
                 problem(
                     f"Expected state to be a tuple of length {len(self.cells)}",
@@ -96,22 +99,35 @@ class MultiRNNCell(RNNCell):
         """One cell object in two layers can only work if both layers see inputs of the same width."""
         first_use: dict[int, tuple[int, Any]] = {}
         for layer, cell in enumerate(self.cells):
-            first, first_width = first_use.setdefault(id(cell), (layer, width))
+            first, first_width = first_use.setdefault(id(_innermost(cell)), (layer, width))
             if first_width != width:
-                raise ValueError(_shared_cell_message(cell, first, first_width, layer, width, len(self.cells)))
+                raise ValueError(_shared_cell_message(self.cells, first, first_width, layer, width))
             width = cell.output_size
 
 
-def _shared_cell_message(cell: Any, first: int, first_width: Any, layer: int, width: Any, count: int) -> str:
-    kind = type(cell).__name__
-    units = getattr(cell, "num_units", "num_units")
+def _innermost(cell: Any) -> Any:
+    """The cell inside wrappers that hand their inputs on as they are."""
+    return _innermost(cell.cell) if isinstance(cell, CellWrapper) else cell
+
+
+def _shared_cell_message(cells: list[Any], first: int, first_width: Any, layer: int, width: Any) -> str:
+    shared = _innermost(cells[layer])
+    own = ", ".join(_written(cell) for cell in cells) if len(set(map(_written, cells))) > 1 else None
+    each = own or f"{_written(cells[layer])} for _ in range({len(cells)})"
     return problem(
-        f"Dimensions must be equal: cells {first} and {layer} of the MultiRNNCell are the same {kind} object, "
-        "so they share one kernel, but see inputs of different widths",
+        f"Dimensions must be equal: cells {first} and {layer} of the MultiRNNCell are the same "
+        f"{type(shared).__name__} object, so they share one kernel, but see inputs of different widths",
         got=f"widths {first_width} and {width}",
         expected="one cell object for each layer",
-        fix=f"Write `MultiRNNCell([{kind}({units}) for _ in range({count})])`, not `MultiRNNCell([cell] * {count})`.",
+        fix=f"Write `MultiRNNCell([{each}])`, which makes a cell for each layer; `[cell] * {len(cells)}` repeats one.",
     )
+
+
+def _written(cell: Any) -> str:
+    """How a cell like this one is made, near enough to show the idea."""
+    if isinstance(cell, CellWrapper):
+        return f"{type(cell).__name__}({_written(cell.cell)}, ...)"
+    return f"{type(cell).__name__}({getattr(cell, 'num_units', '...')})"
 
 
 def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:

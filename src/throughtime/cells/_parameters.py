@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from throughtime._errors import check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._errors import check_callable, check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._tensors import autocast_on, check_same_device
 from throughtime.cells._base import RNNCell, check_no_reuse
 
 Initializer = Callable[[Tensor], Any]
@@ -35,6 +37,15 @@ def ones(tensor: Tensor) -> None:
     nn.init.ones_(tensor)
 
 
+def chosen(name: str, initializer: Initializer | None, default: Initializer) -> Initializer:
+    """The initialiser a user passed as `name`, or the default."""
+    if initializer is None:
+        return default
+    expected, fix = "a function such as torch.nn.init.zeros_", "Pass a function that fills a tensor in place."
+    check_callable(name, initializer, expected=expected, fix=fix)
+    return initializer
+
+
 class ParameterScope(LazyModuleMixin, nn.Module):
     """A level in the names of a cell's parameters: `projection.kernel` is TensorFlow's `projection/kernel`."""
 
@@ -54,7 +65,11 @@ class LazyCell(LazyModuleMixin, RNNCell):
     def __init__(self, name: str | None, dtype: torch.dtype | None, reuse: bool | None) -> None:
         super().__init__(name)
         check_no_reuse(reuse)
-        self._dtype = dtype if dtype is None else check_dtype("dtype", dtype)
+        if dtype is not None and not check_dtype("dtype", dtype).is_floating_point:
+            what = "RNN cell only supports floating point parameters"
+            fix = "Leave `dtype` out to take that of the inputs."
+            raise ValueError(problem(what, got=dtype, expected="torch.float32 or the like", fix=fix))
+        self._dtype = dtype
         self._initializers: dict[str, Initializer] = {}
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
@@ -73,41 +88,48 @@ class LazyCell(LazyModuleMixin, RNNCell):
     @property
     def built(self) -> bool:
         """Whether the parameters exist."""
-        return not any(is_lazy(self.get_parameter(path)) for path in self._initializers)
+        # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
+        return not any(is_lazy(attrgetter(path)(self)) for path in self._initializers)
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
-        width = inputs_shape if isinstance(inputs_shape, int) else inputs_shape[-1]
-        input_size = check_positive_int("input_size", width, minimum=0)
-        for path, shape in self.parameter_shapes(input_size).items():
-            parameter: Any = self.get_parameter(path)
+        for path, shape in self.parameter_shapes(input_width(inputs_shape)).items():
+            parameter = attrgetter(path)(self)
             if is_lazy(parameter):
                 parameter.materialize(shape, **self._placement(parameter, dtype, device))
                 with torch.no_grad():
                     self._initializers[path](parameter)
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
-        """Where to make a parameter: where `.to()` has put it before, else where the first inputs are."""
+        """Where to make a parameter: as the constructor or `.to()` said, else as the first inputs are."""
         moved = parameter.device.type != "cpu"
-        retyped = parameter.dtype != torch.get_default_dtype()
+        typed = self._dtype is not None or parameter.dtype != torch.get_default_dtype()
         return {
             "device": parameter.device if moved or device is None else device,
-            "dtype": self._dtype or (parameter.dtype if retyped or dtype is None else dtype),
+            "dtype": parameter.dtype if typed or dtype is None else dtype,
         }
 
     def has_uninitialized_params(self) -> bool:
         """Lazy modules ask this of their own parameters; ours may also lie one scope down."""
         return not self.built
 
-    def initialize_parameters(self, inputs: Tensor, state: Any) -> None:
+    def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Called by torch before the first step."""
         if not self.built:
             self.check_first_inputs(inputs, state)
-            self.build(inputs.shape, dtype=inputs.dtype, device=inputs.device)
+            # Autocast lowers the dtype of inputs on the way, but never that of parameters.
+            dtype = None if autocast_on(inputs.device) else inputs.dtype
+            self.build(inputs.shape, dtype=dtype, device=inputs.device)
 
     def check_first_inputs(self, inputs: Tensor, state: Any) -> None:
         """Refuse inputs that no parameters could be built for, before any are made."""
         check_inputs(inputs, None)
+
+
+def input_width(inputs_shape: Any) -> int:
+    """The width I of inputs of shape [..., I], or of size I."""
+    shaped = isinstance(inputs_shape, tuple | list) and len(inputs_shape) > 0
+    return check_positive_int("input_size", inputs_shape[-1] if shaped else inputs_shape, minimum=0)
 
 
 def check_inputs(inputs: Any, kernel: Tensor | None, recurrent_size: int = 0) -> None:
@@ -131,12 +153,13 @@ def check_inputs(inputs: Any, kernel: Tensor | None, recurrent_size: int = 0) ->
             )
         )
     if inputs.ndim != 2:
+        flatten = "Flatten the feature dimensions: `x.flatten(2)` for a sequence."
         raise ValueError(
             problem(
                 "`inputs` of one step have the wrong rank",
                 got=f"ndim={inputs.ndim}, shape {shape_of(inputs)}",
                 expected="ndim=2, [B, I]",
-                fix="Flatten the feature dimensions: `x.flatten(2)` for a sequence.",
+                fix=flatten if inputs.ndim > 2 else "Add a feature axis: `x.unsqueeze(-1)`.",
             )
         )
     if kernel is not None and kernel.shape[0] - recurrent_size != inputs.shape[1]:
@@ -149,17 +172,26 @@ def check_inputs(inputs: Any, kernel: Tensor | None, recurrent_size: int = 0) ->
             )
         )
     if kernel is not None:
-        check_same_dtype("inputs", inputs, "the cell's parameters", kernel)
+        check_same_device("inputs", inputs, "the cell's parameters", kernel)
+        fix = f"Convert one: `inputs.to({kernel.dtype})`, or `cell.to({inputs.dtype})`."
+        check_same_dtype("inputs", inputs, "the cell's parameters", kernel, fix)
 
 
-def check_same_dtype(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Raise a `TypeError` for a clash of dtypes: nothing is cast silently, except by autocast, which is asked for."""
-    if tensor.dtype != other.dtype and not torch.is_autocast_enabled(tensor.device.type):
-        raise TypeError(
-            problem(
-                f"`{name}` and {other_name} differ in dtype",
-                got=f"{tensor.dtype} and {other.dtype}",
-                expected="one dtype",
-                fix=f"Convert one: `{name}.to({other.dtype})`, or `cell.to({tensor.dtype})`.",
-            )
+def check_state_fits(inputs: Tensor, state: Tensor) -> None:
+    """Raise unless the state is of the dtype and on the device of the inputs."""
+    if not state.is_floating_point():
+        fix = "Ask for a floating point `dtype`, or pass such an `initial_state`."
+        expected = "a floating point dtype"
+        raise ValueError(
+            problem("RNN cell only supports floating point states", got=state.dtype, expected=expected, fix=fix)
         )
+    check_same_device("inputs", inputs, "`state`", state)
+    fix = f"Convert the inputs with `.to({state.dtype})`, or start with `dtype={inputs.dtype}` (or a state of it)."
+    check_same_dtype("inputs", inputs, "`state`", state, fix)
+
+
+def check_same_dtype(name: str, tensor: Tensor, other_name: str, other: Tensor, fix: str) -> None:
+    """Raise a `TypeError` for a clash of dtypes: nothing is cast silently, except by autocast, which is asked for."""
+    if tensor.dtype != other.dtype and not autocast_on(tensor.device):
+        got = f"{tensor.dtype} and {other.dtype}"
+        raise TypeError(problem(f"`{name}` and {other_name} differ in dtype", got=got, expected="one dtype", fix=fix))

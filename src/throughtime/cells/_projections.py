@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from throughtime import _nest
-from throughtime._errors import InvalidArgumentError, check_positive_int, problem
+from throughtime._errors import InvalidArgumentError, check_positive_int, problem, shape_of, type_name
 from throughtime.cells._activations import Activation, resolve_activation
-from throughtime.cells._base import RNNCell, check_cell
-from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, glorot_uniform, zeros
+from throughtime.cells._base import RNNCell, check_cell, floating_dtype
+from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
 from throughtime.cells._wrappers import Wrapping
 
 
@@ -98,6 +97,7 @@ class OutputProjectionWrapper(_LazyWrapper):
     ) -> None:
         super().__init__(cell, reuse)
         self._output_size = check_positive_int("output_size", output_size)
+        self._inner_size = _vector_size(cell.output_size)
         self.activation = None if activation is None else resolve_activation(activation)
         self.declare("kernel", glorot_uniform)
         self.declare("bias", zeros)
@@ -108,7 +108,7 @@ class OutputProjectionWrapper(_LazyWrapper):
         return self._output_size
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
-        return {"kernel": (self.cell.output_size, self.output_size), "bias": (self.output_size,)}
+        return {"kernel": (self._inner_size, self.output_size), "bias": (self.output_size,)}
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell inside, its output projected to [B, output_size]."""
@@ -142,7 +142,7 @@ class EmbeddingWrapper(_LazyWrapper):
         super().__init__(cell, reuse)
         self.embedding_classes = check_positive_int("embedding_classes", embedding_classes)
         self.embedding_size = check_positive_int("embedding_size", embedding_size)
-        self.declare("embedding", initializer or _unit_variance)
+        self.declare("embedding", chosen("initializer", initializer, _unit_variance))
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"embedding": (self.embedding_classes, self.embedding_size)}
@@ -151,44 +151,57 @@ class EmbeddingWrapper(_LazyWrapper):
         """The cell inside sees the looked up rows."""
         return (None, self.embedding_size)
 
-    def initialize_parameters(self, inputs: Tensor, state: Any) -> None:
+    def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Unlike other cells, the table takes its dtype from the state: the inputs are integers."""
         if not self.built:
             self._check_ids(inputs)
-            dtype = next(leaf.dtype for leaf in _nest.flatten(state) if leaf.is_floating_point())
-            self.build(inputs.shape, dtype=dtype, device=inputs.device)
+            self.build(inputs.shape, dtype=floating_dtype(state), device=inputs.device)
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""
         self._check_ids(inputs)
-        output, state = self.cell(functional.embedding(inputs.reshape(-1), self.embedding), state)
+        rows = functional.embedding(inputs.reshape(-1).long(), self.embedding)
+        output, state = self.cell(rows, state)
         return output, state
 
-    def _check_ids(self, ids: Tensor) -> None:
-        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+    def _check_ids(self, ids: Any) -> None:
+        """Integers, one for each row, that the table has rows for."""
+        fix = "Convert with `ids.long()`, one id for each row."
+        if not isinstance(ids, Tensor):
+            expected = "a tensor of integers"
             raise TypeError(
-                problem(
-                    "EmbeddingWrapper takes integer ids",
-                    got=ids.dtype,
-                    expected="an integer dtype",
-                    fix="Convert with `ids.long()`.",
-                )
+                problem("EmbeddingWrapper takes integer ids", got=type_name(ids), expected=expected, fix=fix)
+            )
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            expected = "an integer dtype"
+            raise TypeError(problem("EmbeddingWrapper takes integer ids", got=ids.dtype, expected=expected, fix=fix))
+        if ids.ndim == 0 or ids.shape[1:].numel() != 1:
+            expected = "[B] or [B, 1]"
+            raise ValueError(
+                problem("EmbeddingWrapper takes one id a row", got=shape_of(ids), expected=expected, fix=fix)
             )
         # On a GPU this look would wait for the device at every step; there the lookup itself fails.
-        if (
-            ids.device.type == "cpu"
-            and ids.numel()
-            and not 0 <= int(ids.min()) <= int(ids.max()) < self.embedding_classes
-        ):
-            raise InvalidArgumentError(
-                problem(
-                    "an id is outside of the table",
-                    got=f"ids from {int(ids.min())} to {int(ids.max())}",
-                    expected=f"0 to {self.embedding_classes - 1}",
-                    fix="Raise `embedding_classes`, or map unknown ids to one.",
+        if ids.device.type == "cpu" and ids.numel():
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= self.embedding_classes:
+                expected = f"0 to {self.embedding_classes - 1}"
+                fix = "Raise `embedding_classes`, or map unknown ids to one."
+                got = f"ids from {low} to {high}"
+                raise InvalidArgumentError(
+                    problem("an id is outside of the table", got=got, expected=expected, fix=fix)
                 )
-            )
 
 
 def _unit_variance(tensor: Tensor) -> None:
     nn.init.uniform_(tensor, -math.sqrt(3), math.sqrt(3))
+
+
+def _vector_size(size: Any) -> int:
+    """The width of an output that is one vector a row."""
+    if isinstance(size, torch.Size) and len(size) == 1:
+        return size[0]
+    if not isinstance(size, int):
+        what = "OutputProjectionWrapper needs a cell with one vector as output"
+        fix = "Project inside of the cell instead."
+        raise TypeError(problem(what, got=f"output_size {size}", expected="an int", fix=fix))
+    return size

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from throughtime import _nest
-from throughtime._errors import problem, shape_of
+from throughtime._errors import check_callable, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state
 
 
@@ -66,6 +66,8 @@ class ResidualWrapper(CellWrapper):
 
     def __init__(self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None) -> None:
         super().__init__(cell)
+        if residual_fn is not None:
+            check_callable("residual_fn", residual_fn, expected="a function", fix="Pass residual_fn(inputs, outputs).")
         self.residual_fn = residual_fn
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
@@ -100,7 +102,7 @@ class DeviceWrapper(CellWrapper):
 
     def __init__(self, cell: Any, device: torch.device | str | int) -> None:
         super().__init__(cell)
-        self.device = torch.device(device)
+        self.device = _check_device(device)
         if isinstance(cell, nn.Module):
             cell.to(self.device)
 
@@ -120,3 +122,19 @@ class DeviceWrapper(CellWrapper):
     def _bring(self, tree: Any) -> Any:
         """Tensors moved to the device; what is no tensor stays."""
         return _nest.map_leaves(lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, tree)
+
+
+def _check_device(device: Any) -> torch.device:
+    """`device` as a device that tensors can be made on here."""
+    try:
+        found = torch.device(device)
+    except (TypeError, RuntimeError):
+        expected, fix = "a torch.device, or a name such as 'cuda:0'", "Correct the name."
+        raise ValueError(problem("`device` is unknown", got=repr(device), expected=expected, fix=fix)) from None
+    try:
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        fix = "See torch.cuda.is_available() and torch.cuda.device_count()."
+        expected = "a device of this machine, such as 'cpu'"
+        raise ValueError(problem("`device` is not available", got=str(found), expected=expected, fix=fix)) from None
+    return found

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 import throughtime as tt
-
 from throughtime.cli._exits import CleanExits
 from throughtime.cli.demo import demo
 

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.control import Control
 from rich.segment import ControlType
+from rich.text import Text
 from typer.core import TyperGroup
 
 USAGE_ERROR = 2
@@ -15,8 +16,14 @@ INTERRUPTED = 130
 
 def stop(message: str, code: int = USAGE_ERROR) -> NoReturn:
     """End the command with one line on standard error."""
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {message}", highlight=False)
+    _report(message)
     raise typer.Exit(code)
+
+
+def _report(message: str) -> None:
+    """Print an error as one line, brackets and long paths as they are."""
+    line = Text.assemble(("Error:", "bold red"), " ", message)
+    Console(stderr=True).print(line, soft_wrap=True)
 
 
 class CleanExits(TyperGroup):
@@ -28,10 +35,10 @@ class CleanExits(TyperGroup):
         try:
             code = super().main(*args, **extra)
         except Exception as error:
-            # typer's class for a mistake on the command line moved between its releases; this method is what they share.
+            # The class of a mistake on the command line moved between typer's releases; its method stayed.
             if not hasattr(error, "format_message"):
                 raise
-            Console(stderr=True, soft_wrap=True).print("[bold red]Error:[/]", error.format_message(), highlight=False)
+            _report(error.format_message())
             sys.exit(USAGE_ERROR)
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -43,8 +43,8 @@ class Utterances:
         return len(self.sequences)
 
     def __repr__(self) -> str:
-        lengths = self.lengths.tolist()
-        return f"Utterances({len(self)} of {min(lengths)} to {max(lengths)} steps, {len(set(self.speakers.tolist()))} speakers)"
+        shortest, longest = int(self.lengths.min()), int(self.lengths.max())
+        return f"Utterances({len(self)} of {shortest} to {longest} steps, {len(self.speakers.unique())} speakers)"
 
 
 class JapaneseVowels(NamedTuple):
@@ -59,6 +59,7 @@ def japanese_vowels() -> JapaneseVowels:
 
     Nine men said the two vowels /ae/; the task is to tell who said it. Every call returns fresh tensors.
 
+    >>> from throughtime.data import japanese_vowels
     >>> train, test = japanese_vowels()
     >>> train
     Utterances(270 of 7 to 26 steps, 9 speakers)

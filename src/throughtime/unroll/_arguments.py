@@ -10,25 +10,10 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_dtype, check_positive_int, problem, shape_of, type_name
-from throughtime.cells._base import RNNCell, check_cell, dims, initial_state
+from throughtime._tensors import as_tensor, autocast_on
+from throughtime.cells._base import RNNCell, dims, initial_state
 
 DEFAULT_PARALLEL_ITERATIONS = 32
-
-
-def as_tensor(name: str, value: Any) -> Tensor:
-    """`value` as a tensor without a change of dtype; numpy arrays and numbers are taken too."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, np.ndarray | np.generic | float | int | bool):
-        return torch.as_tensor(value)
-    raise TypeError(
-        problem(
-            f"`{name}` holds something that is no tensor",
-            got=type_name(value),
-            expected="tensors or numpy arrays",
-            fix="Convert it with `torch.as_tensor`.",
-        )
-    )
 
 
 def check_parallel_iterations(value: Any) -> int:
@@ -52,20 +37,6 @@ def check_checkpoint_every(value: Any) -> int | None:
     return None if value is None else check_positive_int("checkpoint_every", value)
 
 
-def check_scope(scope: Any) -> str | None:
-    """A scope is a name; variable scopes as objects belong to TensorFlow's graphs."""
-    if scope is None or isinstance(scope, str):
-        return scope
-    raise TypeError(
-        problem(
-            "`scope` must be a name",
-            got=type_name(scope),
-            expected="a str or None",
-            fix="It names the variables for checkpoints; the cell owns its parameters.",
-        )
-    )
-
-
 def note_scope(cell: Any, scope: str) -> None:
     """As in TensorFlow, the first unroll decides under which name a cell's variables are known."""
     if isinstance(cell, RNNCell) and cell.variable_scope is None:
@@ -76,84 +47,75 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     """Lengths as a list of ints, one for each row, from any device; floats are truncated, as in TensorFlow."""
     if sequence_length is None:
         return None
-    try:
-        lengths = torch.as_tensor(sequence_length)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(
-            problem(
-                "`sequence_length` must hold numbers",
-                got=type_name(sequence_length),
-                expected=f"a vector of {batch_size} ints",
-                fix="Pass a list, an array or a tensor of whole numbers.",
-            )
-        ) from None
-    expected = f"shape ({batch_size},)"
+    lengths = _lengths_tensor(sequence_length, batch_size)
+    what = "`sequence_length` must be a vector of length batch_size"
+    got, expected = f"shape {shape_of(lengths)}", f"shape ({batch_size},)"
     fix = "Pass one length for each row of the batch."
     if lengths.ndim != 1:
-        raise ValueError(
-            problem(
-                "`sequence_length` must be a vector of length batch_size",
-                got=f"shape {shape_of(lengths)}",
-                expected=expected,
-                fix=fix,
-            )
-        )
+        raise ValueError(problem(what, got=got, expected=expected, fix=fix))
     if lengths.shape[0] != batch_size:
-        raise InvalidArgumentError(
-            problem(
-                "`sequence_length` must be a vector of length batch_size",
-                got=f"shape {shape_of(lengths)}",
-                expected=expected,
-                fix=fix,
-            )
-        )
+        raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
+    if lengths.device.type == "meta":
+        what, fix = "`sequence_length` has no values", "Pass it as a list, or on a real device."
+        raise InvalidArgumentError(problem(what, got="a tensor on the meta device", expected="known lengths", fix=fix))
     if lengths.is_complex() or (lengths.is_floating_point() and not bool(lengths.isfinite().all())):
-        raise InvalidArgumentError(
-            problem(
-                "`sequence_length` has values that are no lengths",
-                got=lengths.tolist(),
-                expected="whole numbers",
-                fix="Remove NaN and Inf.",
-            )
-        )
-    return lengths.long().tolist()
+        what, fix = "`sequence_length` has values that are no lengths", "Remove NaN and Inf."
+        raise InvalidArgumentError(problem(what, got=lengths.tolist(), expected="whole numbers", fix=fix))
+    # Python's ints hold any length, also one that no integer dtype of torch does.
+    return [int(length) for length in lengths.tolist()]
 
 
-def check_state(cell: Any, initial: Any, batch_size: int, dtype: Any, device: torch.device) -> Any:
+def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:
+    """Lengths in whatever form: a tensor, an array, a list."""
+    if isinstance(sequence_length, list | tuple | range):
+        try:
+            return torch.as_tensor(sequence_length)
+        except (TypeError, ValueError, RuntimeError):
+            what, fix = "`sequence_length` must hold numbers", "Pass a list, an array or a tensor of whole numbers."
+            expected = f"a vector of {batch_size} ints"
+            raise TypeError(problem(what, got=repr(sequence_length), expected=expected, fix=fix)) from None
+    return as_tensor("sequence_length", sequence_length)
+
+
+def check_state(
+    cell: Any, initial: Any, batch_size: int, dtype: Any, device: torch.device, name: str = "initial_state"
+) -> Any:
     """The state to start from, in the structure of `cell.state_size`: the one given, or the cell's own for `dtype`."""
+    what = f"`{name}`"
     if initial is None:
         if dtype is None:
-            raise ValueError(
-                problem(
-                    "If no `initial_state` is provided, `dtype` must be specified",
-                    got="neither",
-                    expected="one of the two",
-                    fix="Pass `dtype=torch.float32`, or an `initial_state`.",
-                )
-            )
+            problem_ = f"If no `{name}` is provided, `dtype` must be specified"
+            fix = f"Pass `dtype=torch.float32`, or `{name}`."
+            raise ValueError(problem(problem_, got="neither", expected="one of the two", fix=fix))
+        what = f"the zero state of {type(cell).__name__}"
         with torch.device(device):
-            return initial_state(cell, batch_size, check_dtype("dtype", dtype))
-    state = _nest.conform(cell.state_size, initial, "`initial_state`")
-    return _nest.map_up_to(lambda size, leaf: _as_state(leaf, size, batch_size, device), cell.state_size, state)
+            initial = initial_state(cell, batch_size, check_dtype("dtype", dtype))
+    _nest.check_nested(cell.state_size, initial, what)
+    return fit_state(cell.state_size, initial, batch_size, device, what)
 
 
-def _as_state(leaf: Any, size: Any, batch_size: int, device: torch.device) -> Any:
-    if isinstance(leaf, np.ndarray | np.generic | float | int):
-        leaf = as_tensor("initial_state", leaf).to(device)
+def fit_state(state_size: Any, state: Any, batch_size: int, device: torch.device, what: str) -> Any:
+    """A state in the structure of `state_size`, every leaf with one row for each sequence of the batch."""
+    state = _nest.conform(state_size, state, what)
+    return _nest.map_up_to(lambda size, leaf: _fit_leaf(leaf, size, batch_size, device, what), state_size, state)
+
+
+def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what: str) -> Any:
     # A part without a size, such as a TensorArray, is taken as it is.
-    if not isinstance(leaf, Tensor) or size == ():
+    if size == () and not isinstance(size, torch.Size):
         return leaf
     expected = (batch_size, *dims(size))
+    fix = "Make one with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
+    if isinstance(leaf, np.ndarray | np.number | float | int):
+        leaf = as_tensor(what.strip("`"), leaf).to(device)
+    if not isinstance(leaf, Tensor):
+        what = f"{what} holds something that is no tensor"
+        raise TypeError(problem(what, got=type_name(leaf), expected=f"a tensor of shape {expected}", fix=fix))
+    leaf = as_tensor(what.strip("`"), leaf)
     # A scalar belongs to no row: it passes through every step whole.
-    if leaf.ndim and shape_of(leaf) != expected:
-        raise ValueError(
-            problem(
-                "`initial_state` has the wrong shape",
-                got=shape_of(leaf),
-                expected=expected,
-                fix="Make it with `cell.zero_state(batch_size, dtype)`, with the batch size of the inputs.",
-            )
-        )
+    scalar = isinstance(size, torch.Size) and not size and not leaf.ndim
+    if not scalar and shape_of(leaf) != expected:
+        raise ValueError(problem(f"{what} has the wrong shape", got=shape_of(leaf), expected=expected, fix=fix))
     return leaf
 
 
@@ -175,29 +137,11 @@ def check_output_dtype(dtype: Any, state: Any) -> torch.dtype:
 
 
 def check_dtypes_agree(dtype: torch.dtype, state: Any, inputs: Any) -> None:
-    """A `dtype` that neither state nor inputs have is found before the first step."""
-    found = {leaf.dtype for leaf in [*_nest.flatten(state), *_nest.flatten(inputs)] if isinstance(leaf, Tensor)}
-    autocast = any(torch.is_autocast_enabled(leaf.device.type) for leaf in _nest.flatten(inputs))
-    if len(found) == 1 and found != {dtype} and next(iter(found)).is_floating_point and not autocast:
-        raise TypeError(
-            problem(
-                "`dtype` differs from that of `initial_state` and `inputs`",
-                got=dtype,
-                expected=found.pop(),
-                fix="Leave `dtype` out, or convert the state and the inputs to it.",
-            )
-        )
-
-
-__all__ = [
-    "as_tensor",
-    "check_cell",
-    "check_checkpoint_every",
-    "check_dtypes_agree",
-    "check_lengths",
-    "check_output_dtype",
-    "check_parallel_iterations",
-    "check_scope",
-    "check_state",
-    "note_scope",
-]
+    """A floating point `dtype` that neither state nor inputs have is found before the first step."""
+    leaves = [leaf for leaf in _nest.flatten([state, inputs]) if isinstance(leaf, Tensor)]
+    found = {leaf.dtype for leaf in leaves}
+    clash = len(found) == 1 and found != {dtype} and dtype.is_floating_point and next(iter(found)).is_floating_point
+    if clash and not any(autocast_on(leaf.device) for leaf in leaves):
+        what = "`dtype` differs from that of the state and of `inputs`"
+        fix = "Leave `dtype` out, or convert the state and the inputs to it."
+        raise TypeError(problem(what, got=dtype, expected=found.pop(), fix=fix))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from throughtime import _nest
-from throughtime._errors import problem, type_name
-from throughtime.unroll._arguments import check_cell, check_parallel_iterations, check_scope
+from throughtime._errors import check_flag, check_name, problem, type_name
+from throughtime.cells._base import check_cell, dims
+from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 from throughtime.unroll._dynamic import plan_dynamic
 from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._static import open_steps, plan_static, split_steps
@@ -42,7 +44,9 @@ def bidirectional_dynamic_rnn(
     check_parallel_iterations(parallel_iterations)
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)
-    scope = check_scope(scope) or "bidirectional_rnn"
+    scope = check_name("scope", scope) or "bidirectional_rnn"
+    check_flag("swap_memory", swap_memory)
+    check_flag("time_major", time_major)
     form, inputs = open_inputs(inputs, time_major)
     _check_dtype_known(dtype, initial_state_fw, initial_state_bw)
     plans = [
@@ -53,13 +57,14 @@ def bidirectional_dynamic_rnn(
             sequence_length,
             initial,
             dtype,
-            scope=f"{scope}/{way}",
+            name=f"initial_state_{way}",
             reverse=way == "bw",
             swap_memory=swap_memory,
         )
         for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
     ]
     forward, backward = (run() for run in plans)
+    _note_scopes(cell_fw, cell_bw, scope)
     return (forward.outputs, backward.outputs), (forward.state, backward.state)
 
 
@@ -83,14 +88,25 @@ def static_bidirectional_rnn(
     """
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)
-    scope = check_scope(scope) or "bidirectional_rnn"
+    scope = check_name("scope", scope) or "bidirectional_rnn"
     form, sequences = open_steps(inputs)
     _check_dtype_known(dtype, initial_state_fw, initial_state_bw)
+    _check_joinable(cell_fw, cell_bw)
     plans = [
-        plan_static(cell, form, sequences, sequence_length, initial, dtype, scope=f"{scope}/{way}", reverse=way == "bw")
+        plan_static(
+            cell,
+            form,
+            sequences,
+            sequence_length,
+            initial,
+            dtype,
+            name=f"initial_state_{way}",
+            reverse=way == "bw",
+        )
         for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
     ]
     forward, backward = (run() for run in plans)
+    _note_scopes(cell_fw, cell_bw, scope)
     joined = _nest.map_leaves(lambda fw, bw: torch.cat([fw, bw], 2), forward.outputs, backward.outputs)
     return split_steps(joined), forward.state, backward.state
 
@@ -117,7 +133,7 @@ def stack_bidirectional_dynamic_rnn(
     >>> outputs.shape, len(states_fw)
     (torch.Size([2, 3, 12]), 2)
     """
-    scope = check_scope(scope) or "stack_bidirectional_rnn"
+    scope = check_name("scope", scope) or "stack_bidirectional_rnn"
     layers = _check_layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     states_fw, states_bw = [], []
     for index, (cell_fw, cell_bw, initial_fw, initial_bw) in enumerate(layers):
@@ -159,7 +175,7 @@ def stack_bidirectional_rnn(
     >>> len(outputs), outputs[0].shape
     (3, torch.Size([2, 10]))
     """
-    scope = check_scope(scope) or "stack_bidirectional_rnn"
+    scope = check_name("scope", scope) or "stack_bidirectional_rnn"
     layers = _check_layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     states_fw, states_bw = [], []
     for index, (cell_fw, cell_bw, initial_fw, initial_bw) in enumerate(layers):
@@ -196,39 +212,60 @@ def _check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
         )
 
 
+def _note_scopes(cell_fw: Any, cell_bw: Any, scope: str) -> None:
+    note_scope(cell_fw, f"{scope}/fw")
+    note_scope(cell_bw, f"{scope}/bw")
+
+
+def _check_joinable(cell_fw: Any, cell_bw: Any) -> None:
+    """The outputs of both directions can be put side by side: same structure, same shape beyond the first features."""
+    sizes_fw, sizes_bw = cell_fw.output_size, cell_bw.output_size
+    leaves = list(zip(_nest.flatten(sizes_fw), _nest.flatten(sizes_bw), strict=False))
+    fits = all(
+        len(dims(fw)) > 0 and len(dims(fw)) == len(dims(bw)) and dims(fw)[1:] == dims(bw)[1:] for fw, bw in leaves
+    )
+    if _nest.describe(sizes_fw) != _nest.describe(sizes_bw) or not fits:
+        what = "`cell_fw` and `cell_bw` have outputs that cannot be joined"
+        got, fix = f"{sizes_fw} and {sizes_bw}", "Use tt.bidirectional_dynamic_rnn, which keeps them apart."
+        raise ValueError(problem(what, got=got, expected="the same structure and rank", fix=fix))
+
+
 def _check_layers(cells_fw: Any, cells_bw: Any, states_fw: Any, states_bw: Any) -> list[tuple[Any, Any, Any, Any]]:
     """One (cell_fw, cell_bw, state_fw, state_bw) for each layer."""
     for name, cells in (("cells_fw", cells_fw), ("cells_bw", cells_bw)):
-        if not isinstance(cells, list) or not cells:
-            raise ValueError(
-                problem(
-                    f"`{name}` must be a list of cells, one per layer",
-                    got=type_name(cells) if cells else repr(cells),
-                    expected="a list with at least one cell",
-                    fix=f"Write `{name}=[LSTMCell(8), LSTMCell(8)]`.",
-                )
-            )
+        if not isinstance(cells, list | nn.ModuleList) or not len(cells):
+            what = f"`{name}` must be a list of cells, one per layer"
+            fix = f"Write `{name}=[LSTMCell(8), LSTMCell(8)]`."
+            got = "an empty list" if isinstance(cells, list | nn.ModuleList) else type_name(cells)
+            raise ValueError(problem(what, got=got, expected="a list with at least one cell", fix=fix))
+        for index, cell in enumerate(cells):
+            check_cell(f"{name}[{index}]", cell)
     if len(cells_fw) != len(cells_bw):
-        raise ValueError(
-            problem(
-                "`cells_fw` and `cells_bw` must have the same length",
-                got=f"{len(cells_fw)} and {len(cells_bw)}",
-                expected="one forward and one backward cell per layer",
-                fix="Add the missing cells.",
-            )
+        what = "`cells_fw` and `cells_bw` must have the same length"
+        got, fix = f"{len(cells_fw)} and {len(cells_bw)}", "Add the missing cells."
+        raise ValueError(problem(what, got=got, expected="one forward and one backward cell per layer", fix=fix))
+    for cell_fw, cell_bw in zip(cells_fw, cells_bw, strict=True):
+        _check_joinable(cell_fw, cell_bw)
+    states = [
+        _check_layer_states(name, given, cells)
+        for name, given, cells in (
+            ("initial_states_fw", states_fw, cells_fw),
+            ("initial_states_bw", states_bw, cells_bw),
         )
-    layers = [cells_fw, cells_bw]
-    for name, states in (("initial_states_fw", states_fw), ("initial_states_bw", states_bw)):
-        if states is not None and (not isinstance(states, list) or len(states) != len(cells_fw)):
-            raise ValueError(
-                problem(
-                    f"`{name}` must be a list of states, one per layer",
-                    got=f"{type_name(states)} of length {len(states)}"
-                    if isinstance(states, list)
-                    else type_name(states),
-                    expected=f"a list of {len(cells_fw)} states",
-                    fix="Give one state (or None) for each layer.",
-                )
-            )
-        layers.append([None] * len(cells_fw) if states is None else states)
-    return list(zip(*layers, strict=True))
+    ]
+    return list(zip(cells_fw, cells_bw, *states, strict=True))
+
+
+def _check_layer_states(name: str, states: Any, cells: Any) -> list[Any]:
+    """One state (or None) for each layer, in the structure of its cell's."""
+    if states is None:
+        return [None] * len(cells)
+    if not isinstance(states, list) or len(states) != len(cells):
+        what, fix = f"`{name}` must be a list of states, one per layer", "Give one state (or None) for each layer."
+        got = f"a list of {len(states)}" if isinstance(states, list) else type_name(states)
+        raise ValueError(problem(what, got=got, expected=f"a list of {len(cells)} states", fix=fix))
+    for index, (state, cell) in enumerate(zip(states, cells, strict=True)):
+        if state is not None:
+            _nest.check_nested(cell.state_size, state, f"`{name}[{index}]`")
+            _nest.conform(cell.state_size, state, f"`{name}[{index}]`")
+    return states

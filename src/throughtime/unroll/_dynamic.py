@@ -9,15 +9,14 @@ from typing import Any
 import torch
 
 from throughtime import _nest
-from throughtime._errors import problem
+from throughtime._errors import check_flag, check_name, problem
+from throughtime.cells._base import check_cell
 from throughtime.unroll._arguments import (
-    check_cell,
     check_checkpoint_every,
     check_dtypes_agree,
     check_lengths,
     check_output_dtype,
     check_parallel_iterations,
-    check_scope,
     check_state,
     note_scope,
 )
@@ -73,7 +72,9 @@ def dynamic_rnn(
     check_cell("cell", cell)
     check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)
-    scope = check_scope(scope)
+    for name, flag in (("swap_memory", swap_memory), ("time_major", time_major), ("all_states", all_states)):
+        check_flag(name, flag)
+    scope = check_name("scope", scope) or "rnn"
     form, inputs = open_inputs(inputs, time_major)
     run = plan_dynamic(
         cell,
@@ -85,9 +86,9 @@ def dynamic_rnn(
         all_states=all_states,
         swap_memory=swap_memory,
         checkpoint_every=checkpoint_every,
-        scope=scope or "rnn",
     )
     result = run()
+    note_scope(cell, scope)
     return tuple(result) if all_states else (result.outputs, result.state)
 
 
@@ -99,7 +100,7 @@ def plan_dynamic(
     initial_state: Any,
     dtype: torch.dtype | None,
     *,
-    scope: str,
+    name: str = "initial_state",
     reverse: bool = False,
     all_states: bool = False,
     swap_memory: bool = False,
@@ -117,10 +118,9 @@ def plan_dynamic(
         )
     lengths = check_lengths(sequence_length, form.batch_size)
     device = form.rows(_nest.flatten(inputs)[0]).device
-    state = check_state(cell, initial_state, form.batch_size, dtype, device)
+    state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
     output_dtype = check_output_dtype(dtype, state)
     check_dtypes_agree(output_dtype, state, _nest.map_leaves(form.rows, inputs))
-    note_scope(cell, scope)
     return partial(
         unroll,
         cell,

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _nest
 from throughtime._errors import problem, shape_of, type_name
-from throughtime.unroll._arguments import as_tensor
+from throughtime._tensors import as_tensor
 
 
 class Form(ABC):
@@ -112,7 +112,7 @@ class Jagged(Form):
     def __init__(self, sample: Any) -> None:
         self._offsets: Tensor = sample.offsets()
         self._starts: Tensor = self._offsets.cpu()
-        self.lengths = self._starts.diff().tolist()
+        self.lengths: list[int] = self._starts.diff().tolist()
         self.batch_size = len(self.lengths)
         self.max_time = max(self.lengths, default=0)
 
@@ -127,7 +127,10 @@ class Jagged(Form):
         return None
 
     def restore(self, rows: Tensor) -> Tensor:
-        restored: Tensor = torch.nested.nested_tensor_from_jagged(rows, self._offsets)
+        # The same offsets make it add up with the inputs; the lengths let torch pad it without counting.
+        restored: Tensor = torch.nested.nested_tensor_from_jagged(
+            rows, self._offsets, min_seqlen=min(self.lengths, default=0), max_seqlen=self.max_time
+        )
         return restored
 
 
@@ -152,12 +155,19 @@ def open_inputs(inputs: Any, time_major: bool, *, minimum_rank: int = 3) -> tupl
                 fix="Pass the sequences.",
             )
         )
-    for kind, opener in ((_is_packed, _open_packed), (_is_jagged, _open_jagged)):
-        if any(kind(leaf) for leaf in leaves):
-            _check_one_kind(leaves, kind)
-            return opener(leaves, time_major), inputs
+    if any(_is_packed(leaf) for leaf in leaves):
+        _check_one_kind(leaves, _is_packed)
+        return _open_packed(leaves), inputs
+    if any(_is_jagged(leaf) for leaf in leaves):
+        _check_one_kind(leaves, _is_jagged)
+        for leaf in leaves:
+            _check_jagged(leaf, time_major)
+        # A jagged tensor may have holes between its sequences; made contiguous, it has none.
+        inputs = _nest.map_leaves(lambda leaf: leaf if leaf.lengths() is None else leaf.contiguous(), inputs)
+        return _open_jagged(_nest.flatten(inputs)), inputs
     tensors = _nest.map_leaves(lambda leaf: as_tensor("inputs", leaf), inputs)
-    return _open_padded(_nest.flatten(tensors), time_major, minimum_rank), tensors
+    steps = isinstance(inputs, list)
+    return _open_padded(_nest.flatten(tensors), time_major, minimum_rank, steps=steps), tensors
 
 
 def _is_packed(leaf: Any) -> bool:
@@ -180,7 +190,7 @@ def _check_one_kind(leaves: list[Any], kind: Callable[[Any], bool]) -> None:
         )
 
 
-def _open_packed(leaves: list[PackedSequence], time_major: bool) -> Packed:
+def _open_packed(leaves: list[PackedSequence]) -> Packed:
     # A PackedSequence has neither a batch nor a time axis, so `time_major` says nothing about it.
     first = leaves[0]
     for leaf in leaves[1:]:
@@ -197,50 +207,41 @@ def _open_packed(leaves: list[PackedSequence], time_major: bool) -> Packed:
     return Packed(first)
 
 
-def _open_jagged(leaves: list[Any], time_major: bool) -> Jagged:
-    if leaves[0].layout != torch.jagged:
-        raise TypeError(
-            problem(
-                "a NestedTensor must have the jagged layout",
-                got=leaves[0].layout,
-                expected="torch.jagged",
-                fix="Make it with `torch.nested.nested_tensor(sequences, layout=torch.jagged)`.",
-            )
-        )
+def _check_jagged(leaf: Any, time_major: bool) -> None:
+    """A jagged tensor is [B, *, ...], with time as its ragged dimension."""
+    if leaf.layout != torch.jagged:
+        what = "a NestedTensor must have the jagged layout"
+        fix = "Make it with `torch.nested.nested_tensor(sequences, layout=torch.jagged)`."
+        raise TypeError(problem(what, got=leaf.layout, expected="torch.jagged", fix=fix))
     if time_major:
-        raise ValueError(
-            problem(
-                "a NestedTensor is batch-major",
-                got="time_major=True",
-                expected="time_major=False",
-                fix="Leave `time_major` out.",
-            )
-        )
+        what, fix = "a NestedTensor is batch-major", "Leave `time_major` out."
+        raise ValueError(problem(what, got="time_major=True", expected="time_major=False", fix=fix))
+    if leaf._ragged_idx != 1:
+        what, fix = "the ragged dimension of a NestedTensor must be time", "Transpose it back."
+        got = f"dimension {leaf._ragged_idx}"
+        raise ValueError(problem(what, got=got, expected="dimension 1: [B, *, ...]", fix=fix))
+
+
+def _open_jagged(leaves: list[Any]) -> Jagged:
+    first = leaves[0].offsets()
     for leaf in leaves[1:]:
-        if not torch.equal(leaf.offsets(), leaves[0].offsets()):
-            raise ValueError(
-                problem(
-                    "the jagged `inputs` of a nest differ in lengths",
-                    got=leaf.offsets().diff().tolist(),
-                    expected=leaves[0].offsets().diff().tolist(),
-                    fix="Give every leaf the same lengths.",
-                )
-            )
+        if not torch.equal(leaf.offsets(), first):
+            what, fix = "the jagged `inputs` of a nest differ in lengths", "Give every leaf the same lengths."
+            got, expected = leaf.offsets().diff().tolist(), first.diff().tolist()
+            raise ValueError(problem(what, got=got, expected=expected, fix=fix))
     return Jagged(leaves[0])
 
 
-def _open_padded(leaves: list[Tensor], time_major: bool, minimum_rank: int) -> Padded:
+def _open_padded(leaves: list[Tensor], time_major: bool, minimum_rank: int, *, steps: bool) -> Padded:
     axes = "[T, B, ...]" if time_major else "[B, T, ...]"
+    fix = "Add the missing axis: features with `x.unsqueeze(-1)`, the batch with `x.unsqueeze(0)`."
+    if steps:
+        # The list of tt.static_rnn, or plain numbers: a list means a nest of sequences here.
+        fix = "A list is a nest of sequences: stack steps with `torch.stack(inputs, 1)`, or use tt.static_rnn."
     for leaf in leaves:
         if leaf.ndim < minimum_rank:
-            raise ValueError(
-                problem(
-                    f"`inputs` must have rank at least {minimum_rank}",
-                    got=f"shape {shape_of(leaf)}",
-                    expected=axes,
-                    fix="Add the missing axis: features with `x.unsqueeze(-1)`, the batch with `x.unsqueeze(0)`.",
-                )
-            )
+            what = f"`inputs` must have rank at least {minimum_rank}"
+            raise ValueError(problem(what, got=f"shape {shape_of(leaf)}", expected=axes, fix=fix))
     time_axis = 0 if time_major else 1
     for axis, what in ((time_axis, "Time steps is"), (1 - time_axis, "Batch_size is")):
         sizes = [leaf.shape[axis] for leaf in leaves]

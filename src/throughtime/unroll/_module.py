@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from throughtime import _nest
-from throughtime._errors import check_dtype, problem
-from throughtime.unroll._arguments import check_cell, check_checkpoint_every, check_parallel_iterations
+from throughtime._errors import check_dtype, check_flag, check_name, problem
+from throughtime.cells._base import check_cell, floating_dtype
+from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
 from throughtime.unroll._dynamic import dynamic_rnn
 from throughtime.unroll._form import open_inputs
 
@@ -55,13 +56,13 @@ class RNN(nn.Module):
                 )
             )
         self.cell = cell
-        self.time_major = time_major
+        self.time_major = check_flag("time_major", time_major)
         self.dtype = None if dtype is None else check_dtype("dtype", dtype)
         self.parallel_iterations = parallel_iterations
-        self.swap_memory = swap_memory
-        self.all_states = all_states
+        self.swap_memory = check_flag("swap_memory", swap_memory)
+        self.all_states = check_flag("all_states", all_states)
         self.checkpoint_every = check_checkpoint_every(checkpoint_every)
-        self.scope = scope
+        self.scope = check_name("scope", scope)
         self.returns = returns
 
     def forward(self, inputs: Any, sequence_length: Any = None, initial_state: Any = None) -> Any:
@@ -88,13 +89,19 @@ class RNN(nn.Module):
 
     def extra_repr(self) -> str:
         """The arguments that are not the default."""
-        shown = {"time_major": False, "dtype": None, "swap_memory": False, "checkpoint_every": None, "returns": "both"}
-        return ", ".join(
-            f"{name}={getattr(self, name)!r}" for name, usual in shown.items() if getattr(self, name) != usual
-        )
+        usual = {
+            "time_major": False,
+            "dtype": None,
+            "parallel_iterations": None,
+            "swap_memory": False,
+            "all_states": False,
+            "checkpoint_every": None,
+            "scope": None,
+            "returns": "both",
+        }
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in usual if getattr(self, name) != usual[name])
 
 
 def _floating_dtype(inputs: Any, time_major: bool) -> torch.dtype:
     form, inputs = open_inputs(inputs, time_major)
-    leaves = [form.rows(leaf) for leaf in _nest.flatten(inputs)]
-    return next((leaf.dtype for leaf in leaves if leaf.is_floating_point()), torch.get_default_dtype())
+    return floating_dtype(_nest.map_leaves(form.rows, inputs)) or torch.get_default_dtype()

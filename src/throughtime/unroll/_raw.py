@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import problem, shape_of, type_name
+from throughtime._errors import check_callable, check_flag, check_name, problem, shape_of, type_name
+from throughtime._tensors import as_tensor, autocast_on
 from throughtime.backends._step import Step, is_row_leaf
 from throughtime.backends._swap import swapping
 from throughtime.backends.reference import select
-from throughtime.cells._base import begin_sequence, dims
-from throughtime.unroll._arguments import check_cell, check_parallel_iterations, check_scope, note_scope
+from throughtime.cells._base import begin_sequence, build_for, check_cell, dims
+from throughtime.unroll._arguments import check_parallel_iterations, fit_state, note_scope
 from throughtime.unroll._tensor_array import TensorArray
 
 LoopFn = Callable[[Tensor, Any, Any, Any], tuple[Any, Any, Any, Any, Any]]
@@ -47,37 +49,30 @@ def raw_rnn(
     torch.Size([4, 2, 5])
     """
     check_cell("cell", cell)
-    if not callable(loop_fn):
-        raise TypeError(
-            problem(
-                "`loop_fn` must be callable",
-                got=type_name(loop_fn),
-                expected="a function",
-                fix="Pass loop_fn(time, cell_output, cell_state, loop_state).",
-            )
-        )
+    signature = "loop_fn(time, cell_output, cell_state, loop_state)"
+    check_callable("loop_fn", loop_fn, expected="a function", fix=f"Pass {signature}.")
     check_parallel_iterations(parallel_iterations)
-    note_scope(cell, check_scope(scope) or "rnn")
-    begin_sequence(cell)
+    check_flag("swap_memory", swap_memory)
+    scope = check_name("scope", scope) or "rnn"
     finished, inputs, state, emit_like, loop_state = _call(loop_fn, torch.tensor(0), None, None, None)
     loop = _Loop(cell, loop_fn, inputs, state, finished, emit_like)
-    with swapping(swap_memory, cell, (inputs, state)):
+    begin_sequence(cell)
+    if bool(loop.finished.all()):
+        build_for(cell, loop.inputs, loop.state)
+    with swapping(swap_memory, cell, (loop.inputs, loop.state)):
         while not bool(loop.finished.all()):
             loop_state = loop.advance(loop_state)
+    note_scope(cell, scope)
     return _nest.pack_as(loop.emit_like, loop.arrays), loop.state, loop_state
 
 
 def _call(loop_fn: LoopFn, *arguments: Any) -> tuple[Any, Any, Any, Any, Any]:
     result: Any = loop_fn(*arguments)
     if not isinstance(result, tuple | list) or len(result) != 5:
-        raise ValueError(
-            problem(
-                "`loop_fn` must return five values",
-                got=f"{len(result)} values" if isinstance(result, tuple | list) else type_name(result),
-                expected="(finished, next_input, next_state, emit_output, next_loop_state)",
-                fix="Return None for the values that are not used.",
-            )
-        )
+        got = f"{len(result)} values" if isinstance(result, tuple | list) else type_name(result)
+        expected = "(finished, next_input, next_state, emit_output, next_loop_state)"
+        fix = "Return None for the values that are not used."
+        raise ValueError(problem("`loop_fn` must return five values", got=got, expected=expected, fix=fix))
     finished, inputs, state, emit, loop_state = result
     return finished, inputs, state, emit, loop_state
 
@@ -87,62 +82,59 @@ class _Loop:
 
     def __init__(self, cell: Any, loop_fn: LoopFn, inputs: Any, state: Any, finished: Any, emit_like: Any) -> None:
         self._loop_fn = loop_fn
-        self._inputs = inputs
-        self.state = _nest.conform(cell.state_size, state, "the initial state that `loop_fn` gives")
-        self.batch_size = _nest.flatten(inputs)[0].shape[0]
-        self._device = _nest.flatten(inputs)[0].device
+        self.inputs = _first_inputs(inputs)
+        self.batch_size = _nest.flatten(self.inputs)[0].shape[0]
+        self._device = _nest.flatten(self.inputs)[0].device
+        what = "the initial state that `loop_fn` gives"
+        self.state = fit_state(cell.state_size, state, self.batch_size, self._device, what)
         self.finished = self._check_finished(finished)
-        dtype = next((leaf.dtype for leaf in _nest.flatten(self.state)), None)
         self._step = Step(cell, self.state, None)
-        self._emits_output = emit_like is None
+        if emit_like is None:
+            dtype = next((leaf.dtype for leaf in _nest.flatten(self.state)), torch.get_default_dtype())
+            rows = [(dims(size), dtype) for size in _nest.flatten(cell.output_size)]
+        else:
+            emit_like = _nest.map_leaves(lambda leaf: as_tensor("emit_output", leaf), emit_like)
+            rows = [(shape_of(leaf), leaf.dtype) for leaf in _nest.flatten(emit_like)]
         self.emit_like = cell.output_size if emit_like is None else emit_like
-        self.arrays = [
-            self._array(dims(leaf), dtype) if emit_like is None else self._array(shape_of(leaf), leaf.dtype)
-            for leaf in _nest.flatten(self.emit_like)
-        ]
+        self.arrays = [self._array(*row) for row in rows]
         self._time = 0
 
-    def _array(self, row_shape: tuple[int, ...], dtype: Any) -> TensorArray:
-        # The rows may turn out wider than announced (an announced shape may leave dimensions open), so it is not
-        # enforced.
-        return TensorArray(
-            dtype,
-            size=0,
-            dynamic_size=True,
-            clear_after_read=False,
-            infer_shape=False,
-            element_shape=(self.batch_size, *row_shape),
-        )
+    def _array(self, row_shape: tuple[int, ...], dtype: torch.dtype) -> TensorArray:
+        # Rows may turn out wider than announced (TensorFlow lets dimensions open), so the shape is not enforced.
+        shape = (self.batch_size, *row_shape)
+        return TensorArray(dtype, 0, dynamic_size=True, clear_after_read=False, element_shape=shape, infer_shape=False)
 
     def advance(self, loop_state: Any) -> Any:
         """One step of the cell, one call of `loop_fn`, one emission; returns the next loop state."""
         output, cell_state = self._run_rows()
-        finished, inputs, state, emit, next_loop_state = _call(
-            self._loop_fn, torch.tensor(self._time + 1), output, cell_state, loop_state
-        )
-        state = _nest.conform(self.state, state, "the next state that `loop_fn` gives")
-        inputs = _nest.conform(self._inputs, inputs, "the next input that `loop_fn` gives")
-        emit = _nest.conform(self.emit_like, emit, "what `loop_fn` emits")
+        time = torch.tensor(self._time + 1)
+        finished, inputs, state, emit, next_loop_state = _call(self._loop_fn, time, output, cell_state, loop_state)
+        inputs = self._check_rows("the next input", self.inputs, inputs)
+        state = self._check_rows("the next state", self.state, state, same_shape=True)
+        emit = self._check_rows("the output", self.emit_like, emit)
+        ended = self._check_finished(finished)
         self._emit(select(self.finished, None, emit))
         self.state = select(self.finished, self.state, state)
-        self._inputs = inputs
-        self.finished = self.finished | self._check_finished(finished)
+        self.inputs = inputs
+        self.finished = self.finished | ended
         self._time += 1
         return loop_state if next_loop_state is None else next_loop_state
 
     def _emit(self, emit: Any) -> None:
-        leaves = _nest.flatten(emit)
-        self.arrays = [array.write(self._time, leaf) for array, leaf in zip(self.arrays, leaves, strict=True)]
+        leaves = zip(self.arrays, _nest.flatten(emit), strict=True)
+        # Autocast changes the dtype of what a cell gives; what is emitted keeps the one announced.
+        autocast = autocast_on(self._device)
+        self.arrays = [array.write(self._time, leaf.to(array.dtype) if autocast else leaf) for array, leaf in leaves]
 
     def _run_rows(self) -> tuple[Any, Any]:
         """The cell on the rows still running; the others have a zero output and the state they had."""
         running = (~self.finished).nonzero().squeeze(1)
         if len(running) == self.batch_size:
-            return self._step(self._inputs, self.state)
+            return self._step(self.inputs, self.state)
         if not all(isinstance(leaf, Tensor) for leaf in _nest.flatten(self.state)):
             # A TensorArray has no rows to leave out: all run, and those that have finished on zeros.
-            return self._step(select(self.finished, None, self._inputs), self.state)
-        output, state = self._step(_take(self._inputs, running), _take(self.state, running))
+            return self._step(select(self.finished, None, self.inputs), self.state)
+        output, state = self._step(_take(self.inputs, running), _take(self.state, running))
         spread = _nest.map_leaves(
             lambda leaf: leaf.new_zeros(self.batch_size, *leaf.shape[1:]).index_copy(0, running, leaf), output
         )
@@ -151,28 +143,57 @@ class _Loop:
         )
         return spread, kept
 
+    def _check_rows(self, what: str, like: Any, value: Any, *, same_shape: bool = False) -> Any:
+        """What `loop_fn` gives, in the structure of `like`, with one row for each sequence."""
+        what = f"{what} that `loop_fn` gives"
+        value = _nest.conform(like, value, what)
+        pairs = zip(_nest.flatten(like), _nest.flatten(value), strict=True)
+        return _nest.pack_as(value, [self._check_leaf(what, *pair, same_shape=same_shape) for pair in pairs])
+
+    def _check_leaf(self, what: str, like: Any, leaf: Any, *, same_shape: bool) -> Any:
+        if not isinstance(leaf, Tensor | np.ndarray | np.number | float | int):
+            if leaf is not None and type(leaf) is type(like):
+                return leaf
+            fix = "Return a tensor with one row for each sequence."
+            raise TypeError(problem(f"{what} is no tensor", got=type_name(leaf), expected="a tensor [B, ...]", fix=fix))
+        tensor = as_tensor(what, leaf)
+        scalar = isinstance(like, Tensor) and not like.ndim and same_shape
+        expected = shape_of(like) if same_shape else (self.batch_size, *shape_of(tensor)[1:])
+        if not scalar and shape_of(tensor) != expected:
+            fix = "Return one row for each sequence, finished or not."
+            raise ValueError(problem(f"{what} has the wrong shape", got=shape_of(tensor), expected=expected, fix=fix))
+        if same_shape and tensor.dtype != like.dtype and not autocast_on(tensor.device):
+            fix = f"Convert it with `.to({like.dtype})`."
+            raise TypeError(problem(f"{what} changes its dtype", got=tensor.dtype, expected=like.dtype, fix=fix))
+        return tensor
+
     def _check_finished(self, finished: Any) -> Tensor:
         """Which rows are finished, [B]; one bool stands for all rows."""
-        flags = torch.as_tensor(finished, device=self._device)
-        if flags.dtype != torch.bool:
+        fix = "Return a comparison, as in `time >= sequence_length`."
+        try:
+            flags = torch.as_tensor(finished, device=self._device)
+        except (TypeError, ValueError, RuntimeError):
+            got = type_name(finished)
             raise TypeError(
-                problem(
-                    "`finished` must be boolean",
-                    got=flags.dtype,
-                    expected="torch.bool",
-                    fix="Return a comparison, as in `time >= sequence_length`.",
-                )
-            )
+                problem("`finished` must be boolean", got=got, expected="a bool tensor [B]", fix=fix)
+            ) from None
+        if flags.dtype != torch.bool:
+            raise TypeError(problem("`finished` must be boolean", got=flags.dtype, expected="torch.bool", fix=fix))
         if flags.ndim and shape_of(flags) != (self.batch_size,):
-            raise ValueError(
-                problem(
-                    "`finished` must have one value for each row",
-                    got=shape_of(flags),
-                    expected=(self.batch_size,),
-                    fix="Return a bool, or a bool tensor [B].",
-                )
-            )
+            what, fix = "`finished` must have one value for each row", "Return a bool, or a bool tensor [B]."
+            raise ValueError(problem(what, got=shape_of(flags), expected=(self.batch_size,), fix=fix))
         return flags.expand(self.batch_size)
+
+
+def _first_inputs(inputs: Any) -> Any:
+    """The inputs of the first step, which say how many rows there are."""
+    leaves = _nest.flatten(inputs)
+    if inputs is None or not leaves or any(getattr(leaf, "ndim", 1) == 0 for leaf in leaves):
+        what = "`loop_fn` must give the first input at time 0"
+        got = _nest.describe(inputs) if _nest.is_nest(inputs) else type_name(inputs)
+        fix = "Return the input of the first step, even if every row has finished."
+        raise ValueError(problem(what, got=got, expected="a tensor [B, ...] or a nest of them", fix=fix))
+    return _nest.map_leaves(lambda leaf: as_tensor("the first input that `loop_fn` gives", leaf), inputs)
 
 
 def _take(tree: Any, rows: Tensor) -> Any:

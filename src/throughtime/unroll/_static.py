@@ -7,15 +7,15 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import problem, shape_of, type_name
+from throughtime._errors import check_name, problem, shape_of, type_name
+from throughtime._tensors import as_tensor, check_same_device
+from throughtime.cells._base import check_cell
 from throughtime.unroll._arguments import (
-    as_tensor,
-    check_cell,
     check_lengths,
     check_output_dtype,
-    check_scope,
     check_state,
     note_scope,
 )
@@ -43,9 +43,10 @@ def static_rnn(
     (2, True)
     """
     check_cell("cell", cell)
-    scope = check_scope(scope)
+    scope = check_name("scope", scope) or "rnn"
     form, sequences = open_steps(inputs)
-    result = plan_static(cell, form, sequences, sequence_length, initial_state, dtype, scope=scope or "rnn")()
+    result = plan_static(cell, form, sequences, sequence_length, initial_state, dtype)()
+    note_scope(cell, scope)
     return split_steps(result.outputs), result.state
 
 
@@ -57,16 +58,15 @@ def plan_static(
     initial_state: Any,
     dtype: torch.dtype | None,
     *,
-    scope: str,
+    name: str = "initial_state",
     reverse: bool = False,
 ) -> Callable[[], Unrolled]:
     """Check what belongs to one cell and one direction; calling the result runs it."""
     lengths = check_lengths(sequence_length, form.batch_size)
     device = _nest.flatten(sequences)[0].device
-    state = check_state(cell, initial_state, form.batch_size, dtype, device)
+    state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
     # Only zeros past a length need a dtype; without lengths the outputs are what the cell gives.
     output_dtype = None if lengths is None and dtype is None else check_output_dtype(dtype, state)
-    note_scope(cell, scope)
     return partial(unroll, cell, form, sequences, lengths, state, output_dtype, reverse=reverse)
 
 
@@ -91,27 +91,29 @@ def open_steps(inputs: Any) -> tuple[Form, Any]:
             )
         )
     steps = [_nest.conform(inputs[0], step, f"step {time} of `inputs`") for time, step in enumerate(inputs)]
-    leaves = [
-        [as_tensor("inputs", leaf) for leaf in leaf_steps]
-        for leaf_steps in zip(*map(_nest.flatten, steps), strict=True)
-    ]
-    sequences = _nest.pack_as(inputs[0], [_stack(leaf) for leaf in leaves])
-    form, sequences = open_inputs(sequences, time_major=True, minimum_rank=2)
-    return form, sequences
+    leaves = zip(*map(_nest.flatten, steps), strict=True)
+    sequences = _nest.pack_as(inputs[0], [_stack(leaf_steps) for leaf_steps in leaves])
+    return open_inputs(sequences, time_major=True, minimum_rank=2)
 
 
-def _stack(steps: list[torch.Tensor]) -> torch.Tensor:
-    shapes = {shape_of(step) for step in steps}
-    if len(shapes) > 1:
-        raise ValueError(
-            problem(
-                "the steps of `inputs` differ in shape, so their dimensions are not compatible",
-                got=sorted(shapes),
-                expected="one shape [B, I]",
-                fix="Pad every step to the same batch and width.",
-            )
-        )
-    return torch.stack(steps)
+def _stack(steps: tuple[Any, ...]) -> Tensor:
+    """One sequence [T, B, ...] of the steps [B, ...] of a leaf; nothing is broadcast, cast or moved on the way."""
+    tensors = [as_tensor("inputs", step) for step in steps]
+    first = tensors[0]
+    for time, step in enumerate(tensors):
+        if not step.ndim:
+            what, fix = f"step {time} of `inputs` has no batch axis", "Pass tensors [B, I]."
+            raise ValueError(problem(what, got="shape ()", expected="[B, I]", fix=fix))
+        if step.shape != first.shape:
+            what = f"step {time} of `inputs` differs in shape from step 0, so their dimensions are not compatible"
+            fix = "Pad every step to the same batch and width."
+            raise ValueError(problem(what, got=shape_of(step), expected=shape_of(first), fix=fix))
+        if step.dtype != first.dtype:
+            what = f"step {time} of `inputs` differs in dtype from step 0"
+            fix = f"Convert it with `.to({first.dtype})`."
+            raise TypeError(problem(what, got=step.dtype, expected=first.dtype, fix=fix))
+        check_same_device(f"inputs[{time}]", step, "step 0", first)
+    return torch.stack(tensors)
 
 
 def split_steps(sequences: Any) -> list[Any]:
@@ -143,8 +145,17 @@ def static_state_saving_rnn(
     True
     """
     check_cell("cell", cell)
+    if not all(callable(getattr(state_saver, method, None)) for method in ("state", "save_state")):
+        what, fix = "`state_saver` must have `state` and `save_state`", "Give it both methods."
+        expected = "an object with state(name) and save_state(name, value)"
+        raise TypeError(problem(what, got=type_name(state_saver), expected=expected, fix=fix))
     names = _check_state_names(cell, state_name)
-    initial = _nest.pack_as(cell.state_size, [state_saver.state(name) for name in names])
+    saved = [state_saver.state(name) for name in names]
+    if any(state is None for state in saved):
+        missing = names[saved.index(None)]
+        what, fix = "the `state_saver` has no state", "Save one before the first call, such as zeros."
+        raise ValueError(problem(what, got=f"None for {missing!r}", expected="a tensor [B, ...]", fix=fix))
+    initial = _nest.pack_as(cell.state_size, saved)
     outputs, state = static_rnn(cell, inputs, initial_state=initial, sequence_length=sequence_length, scope=scope)
     for name, leaf in zip(names, _nest.flatten(state), strict=True):
         state_saver.save_state(name, leaf)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime._errors import InvalidArgumentError, check_dtype, check_positive_int, problem, shape_of
+from throughtime._errors import (
+    InvalidArgumentError,
+    check_dtype,
+    check_flag,
+    check_positive_int,
+    problem,
+    shape_of,
+    type_name,
+)
+from throughtime._tensors import as_tensor
 
 
 class _Slots:
@@ -43,14 +54,14 @@ class TensorArray:
         dynamic_size: bool = False,
         clear_after_read: bool = True,
         *,
-        element_shape: Sequence[int] | None = None,
+        element_shape: Sequence[int | None] | None = None,
         infer_shape: bool = True,
     ) -> None:
         self.dtype = check_dtype("dtype", dtype)
-        self.dynamic_size = dynamic_size
-        self.clear_after_read = clear_after_read
-        self.infer_shape = infer_shape
-        self.element_shape = None if element_shape is None else tuple(element_shape)
+        self.dynamic_size = check_flag("dynamic_size", dynamic_size)
+        self.clear_after_read = check_flag("clear_after_read", clear_after_read)
+        self.infer_shape = check_flag("infer_shape", infer_shape)
+        self.element_shape = None if element_shape is None else _check_element_shape(element_shape)
         self._size = 0 if size is None else check_positive_int("size", size, minimum=0)
         self._version = 0
         self._slots = _Slots()
@@ -61,54 +72,42 @@ class TensorArray:
 
     def write(self, index: int | Tensor, value: Any) -> TensorArray:
         """A new array with `value` at `index`."""
-        return self._extended([(int(index), value)])
+        return self._extended([(_check_index_type(index), value)])
 
     def unstack(self, value: Any) -> TensorArray:
         """A new array with the rows of `value` [N, ...] at 0 .. N-1."""
-        rows = torch.as_tensor(value).unbind(0)
-        return self._extended(list(enumerate(rows)))
+        return self._extended(list(enumerate(self._rows(value).unbind(0))))
 
     def scatter(self, indices: Sequence[int] | Tensor, value: Any) -> TensorArray:
         """A new array with the rows of `value` [N, ...] at the N `indices`."""
-        rows = torch.as_tensor(value).unbind(0)
-        places = torch.as_tensor(indices).tolist()
+        rows, places = self._rows(value).unbind(0), _check_indices("indices", indices)
         if len(places) != len(rows):
+            got, fix = f"{len(places)} indices, {len(rows)} rows", "Pass one index for each row of `value`."
             raise InvalidArgumentError(
-                problem(
-                    "scatter needs one index for each row",
-                    got=f"{len(places)} indices, {len(rows)} rows",
-                    expected="as many",
-                    fix="Pass one index for each row of `value`.",
-                )
+                problem("scatter needs one index for each row", got=got, expected="as many", fix=fix)
             )
         return self._extended(list(zip(places, rows, strict=True)))
 
     def split(self, value: Any, lengths: Sequence[int] | Tensor) -> TensorArray:
         """A new array with `value` [N, ...] cut into pieces of the given lengths."""
-        pieces = torch.split(torch.as_tensor(value), torch.as_tensor(lengths).tolist())
+        rows, sizes = self._rows(value), _check_indices("lengths", lengths)
+        if any(size < 0 for size in sizes) or sum(sizes) != len(rows):
+            what, fix = "`lengths` must add up to the rows of `value`", "Correct the lengths."
+            raise InvalidArgumentError(problem(what, got=f"{sizes} (sum {sum(sizes)})", expected=len(rows), fix=fix))
+        pieces = torch.split(rows, sizes)
         if self.infer_shape and len({shape_of(piece) for piece in pieces}) > 1:
-            raise ValueError(
-                problem(
-                    "split makes elements of different shapes",
-                    got=[shape_of(piece) for piece in pieces],
-                    expected="one element shape",
-                    fix="Pass `infer_shape=False` to the array.",
-                )
-            )
+            what, fix = "split makes elements of different shapes", "Pass `infer_shape=False` to the array."
+            got = [shape_of(piece) for piece in pieces]
+            raise ValueError(problem(what, got=got, expected="one element shape", fix=fix))
         return self._extended(list(enumerate(pieces)))
 
     def read(self, index: int | Tensor) -> Tensor:
         """The element at `index`."""
-        place = self._check_index(int(index))
+        place = self._check_bounds(_check_index_type(index))
         if place in self._slots.cleared:
-            raise InvalidArgumentError(
-                problem(
-                    f"element {place} was read before and then cleared",
-                    got="a second read",
-                    expected="one read",
-                    fix="Pass `clear_after_read=False` to the array.",
-                )
-            )
+            what = f"element {place} was read before and then cleared"
+            fix = "Pass `clear_after_read=False` to the array."
+            raise InvalidArgumentError(problem(what, got="a second read", expected="one read", fix=fix))
         value = self._element(place)
         if self.clear_after_read:
             self._slots.cleared.add(place)
@@ -116,7 +115,7 @@ class TensorArray:
 
     def gather(self, indices: Sequence[int] | Tensor) -> Tensor:
         """The elements at `indices`, stacked."""
-        return self._stacked([self.read(index) for index in torch.as_tensor(indices).tolist()])
+        return self._stacked([self.read(index) for index in _check_indices("indices", indices)])
 
     def stack(self) -> Tensor:
         """All elements as one tensor [size, ...]."""
@@ -125,7 +124,13 @@ class TensorArray:
     def concat(self) -> Tensor:
         """All elements joined along their first axis."""
         elements = [self.read(index) for index in range(self._size)]
-        return torch.cat(elements) if elements else self._stacked([])
+        if not elements:
+            return self._stacked([])
+        shapes = [shape_of(element) for element in elements]
+        if () in shapes or len({shape[1:] for shape in shapes}) > 1:
+            what, fix = "elements of these shapes cannot be concatenated", "Use `stack`, or read them one by one."
+            raise ValueError(problem(what, got=shapes, expected="shapes equal but for the first axis", fix=fix))
+        return torch.cat(elements)
 
     def __repr__(self) -> str:
         return f"TensorArray(dtype={self.dtype}, size={self._size}, element_shape={self.element_shape})"
@@ -154,76 +159,124 @@ class TensorArray:
         return new
 
     def _put(self, index: int, value: Any) -> None:
-        place = self._check_index(index, growing=self.dynamic_size)
+        place = self._check_bounds(index, growing=self.dynamic_size)
         tensor = self._check_value(value)
         if place in self._slots.values or place in self._slots.cleared:
-            raise InvalidArgumentError(
-                problem(
-                    f"element {place} was written before",
-                    got="a second write",
-                    expected="one write for each element",
-                    fix="Write to another index, or gather the results and add them up first.",
-                )
-            )
-        if self.element_shape is None and self.infer_shape:
+            done = "written" if place in self._slots.values else "read"
+            what, fix = f"element {place} was {done} before", "Write to another index."
+            raise InvalidArgumentError(problem(what, got="another write", expected="one write, then reads", fix=fix))
+        if self.infer_shape:
             self.element_shape = shape_of(tensor)
         self._slots.values[place] = (tensor, self._version)
         self._size = max(self._size, place + 1)
 
-    def _check_index(self, index: int, *, growing: bool = False) -> int:
+    def _check_bounds(self, index: int, *, growing: bool = False) -> int:
         if index < 0 or (index >= self._size and not growing):
-            raise InvalidArgumentError(
-                problem(
-                    "index out of bounds",
-                    got=index,
-                    expected=f"0 to {self._size - 1}",
-                    fix="Make the array larger, or pass `dynamic_size=True` to let writes extend it.",
-                )
-            )
+            what = "index out of bounds"
+            fix = "Make the array larger, or pass `dynamic_size=True` to let writes extend it."
+            expected = f"0 to {self._size - 1}" if self._size else "an array that is not empty"
+            raise InvalidArgumentError(problem(what, got=index, expected=expected, fix=fix))
         return index
 
+    def _tensor(self, value: Any) -> Tensor:
+        """A tensor or array as it is; Python's numbers, which have no dtype of their own, in that of the array."""
+        if isinstance(value, Tensor | np.ndarray | np.generic):
+            return as_tensor("value", value)
+        try:
+            return torch.as_tensor(value, dtype=self.dtype)
+        except (TypeError, ValueError, RuntimeError):
+            fix = "Write tensors, arrays or numbers."
+            message = problem(
+                "`value` is no tensor", got=type_name(value), expected=f"a tensor of {self.dtype}", fix=fix
+            )
+            raise TypeError(message) from None
+
+    def _rows(self, value: Any) -> Tensor:
+        tensor = self._tensor(value)
+        if not tensor.ndim:
+            fix = "Use `write` for one element."
+            raise ValueError(problem("`value` must have rows", got="shape ()", expected="[N, ...]", fix=fix))
+        return tensor
+
     def _check_value(self, value: Any) -> Tensor:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=self.dtype)
+        tensor = self._tensor(value)
         if tensor.dtype != self.dtype:
-            raise InvalidArgumentError(
-                problem(
-                    "the dtype of the value is not that of the array",
-                    got=tensor.dtype,
-                    expected=self.dtype,
-                    fix=f"Convert it with `.to({self.dtype})`.",
-                )
-            )
-        if self.infer_shape and self.element_shape is not None and shape_of(tensor) != self.element_shape:
-            raise ValueError(
-                problem(
-                    "inconsistent shapes: all elements must have one shape",
-                    got=shape_of(tensor),
-                    expected=self.element_shape,
-                    fix="Pass `infer_shape=False` to the array, or write one shape.",
-                )
-            )
+            what, fix = "the dtype of the value is not that of the array", f"Convert it with `.to({self.dtype})`."
+            raise InvalidArgumentError(problem(what, got=tensor.dtype, expected=self.dtype, fix=fix))
+        shape = self.element_shape
+        if self.infer_shape and shape is not None and not _matches(shape_of(tensor), shape):
+            what = "inconsistent shapes: all elements must have one shape"
+            fix = "Pass `infer_shape=False` to the array, or write one shape."
+            raise ValueError(problem(what, got=shape_of(tensor), expected=shape, fix=fix))
         return tensor
 
     def _element(self, place: int) -> Tensor:
         value, version = self._slots.values.get(place, (None, 0))
         if value is not None and version <= self._version:
             return value
-        if self.element_shape is None:
-            raise InvalidArgumentError(
-                problem(
-                    f"element {place} was never written, and its shape is not known",
-                    got="no element",
-                    expected="at least one write, or `element_shape`",
-                    fix="Pass `element_shape=` to the array.",
-                )
-            )
-        return torch.zeros(self.element_shape, dtype=self.dtype, device=self._device())
+        shape = [size for size in self.element_shape or () if size is not None]
+        if self.element_shape is None or len(shape) < len(self.element_shape):
+            what = f"element {place} was never written, and its shape is not known"
+            expected, fix = "at least one write, or `element_shape`", "Pass `element_shape=` to the array."
+            raise InvalidArgumentError(problem(what, got="no element", expected=expected, fix=fix))
+        return torch.zeros(shape, dtype=self.dtype, device=self._device())
 
     def _device(self) -> torch.device | None:
         """Zeros go where the first element lies."""
         return next((value.device for value, _ in self._slots.values.values()), None)
 
     def _stacked(self, elements: list[Tensor]) -> Tensor:
-        if elements:
-            return torch.stack(elements)
-        return torch.zeros(0, *(self.element_shape or ()), dtype=self.dtype, device=self._device())
+        if not elements:
+            shape = [size or 0 for size in self.element_shape or ()]
+            return torch.zeros(0, *shape, dtype=self.dtype, device=self._device())
+        shapes = sorted({shape_of(element) for element in elements})
+        if len(shapes) > 1:
+            what, fix = "elements of different shapes cannot be stacked", "Use `concat`, or read them one by one."
+            raise ValueError(problem(what, got=shapes, expected="one shape", fix=fix))
+        return torch.stack(elements)
+
+
+def _check_index_type(index: Any) -> int:
+    """An index is an int, or a tensor of one."""
+    try:
+        if isinstance(index, bool) or getattr(index, "dtype", None) == torch.bool:
+            raise TypeError
+        return operator.index(index)
+    except (TypeError, RuntimeError):
+        got = type_name(index) if isinstance(index, Tensor) else repr(index)
+        fix = "Write one element at a time; `scatter` takes several."
+        message = problem("`index` must be an integer", got=got, expected="an int or an integer tensor ()", fix=fix)
+        raise TypeError(message) from None
+
+
+def _check_indices(name: str, values: Any) -> list[int]:
+    """A vector of integers as a list."""
+    try:
+        vector = as_tensor(name, values) if isinstance(values, np.ndarray) else torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        fix = "Pass a list of ints."
+        message = problem(f"`{name}` must be a vector of integers", got=repr(values), expected="shape (N,)", fix=fix)
+        raise TypeError(message) from None
+    whole = not (vector.is_floating_point() or vector.is_complex() or vector.dtype == torch.bool)
+    if vector.ndim != 1 or not (whole or not vector.numel()):
+        got, fix = f"shape {shape_of(vector)} of {vector.dtype}", "Pass a list of ints."
+        error = ValueError if whole else TypeError
+        raise error(problem(f"`{name}` must be a vector of integers", got=got, expected="shape (N,)", fix=fix))
+    return [int(value) for value in vector.tolist()]
+
+
+def _check_element_shape(shape: Any) -> tuple[int | None, ...]:
+    """Sizes, or None for one that the first write decides."""
+    sizes = tuple(shape) if isinstance(shape, list | tuple) else None
+    if sizes is None or not all(size is None or isinstance(size, int | np.integer) for size in sizes):
+        fix = "Pass the shape of one element, as in `element_shape=(2, 3)`."
+        what = "`element_shape` must be a shape"
+        raise TypeError(problem(what, got=repr(shape), expected="a tuple of sizes and Nones", fix=fix))
+    if any(size is not None and size < 0 for size in sizes):
+        fix = "Use None for a size that is not known."
+        raise ValueError(problem("`element_shape` has a negative size", got=sizes, expected="sizes >= 0", fix=fix))
+    return sizes
+
+
+def _matches(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(want in (None, size) for size, want in zip(shape, wanted, strict=True))

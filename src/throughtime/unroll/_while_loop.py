@@ -6,13 +6,16 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import check_positive_int, problem, shape_of, type_name
+from throughtime._errors import check_callable, check_flag, check_positive_int, problem, shape_of, type_name
+from throughtime._tensors import as_tensor
 from throughtime.backends._swap import swapping
 from throughtime.unroll._arguments import check_parallel_iterations
+from throughtime.unroll._tensor_array import TensorArray
 
 
 def while_loop(
@@ -38,9 +41,12 @@ def while_loop(
     >>> tt.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, 2 * x), (torch.tensor(0), torch.tensor(1.0)))
     (tensor(3), tensor(8.))
     """
-    _check_callable("cond", cond)
-    _check_callable("body", body)
+    function = "a function of the loop variables"
+    check_callable("cond", cond, expected=function, fix="Pass a function, as in `cond=lambda i: i < 10`.")
+    check_callable("body", body, expected=function, fix="Pass a function, as in `body=lambda i: i + 1`.")
     check_parallel_iterations(parallel_iterations)
+    for name, flag in (("back_prop", back_prop), ("swap_memory", swap_memory)):
+        check_flag(name, flag)
     variables = _open_variables(loop_vars)
     limit = (
         None if maximum_iterations is None else check_positive_int("maximum_iterations", maximum_iterations, minimum=0)
@@ -57,119 +63,97 @@ def while_loop(
     return variables
 
 
-def _check_callable(name: str, value: Any) -> None:
-    if not callable(value):
-        raise TypeError(
-            problem(
-                f"`{name}` must be callable",
-                got=type_name(value),
-                expected="a function of the loop variables",
-                fix=f"Pass a function, as in `{name}=lambda i: i < 10`." if name == "cond" else "Pass a function.",
-            )
-        )
-
-
 def _open_variables(loop_vars: Any) -> Any:
     """The loop variables as a structure of tensors (and TensorArrays); a lone tensor is a structure of one."""
     if not _nest.is_nest(loop_vars):
         loop_vars = [loop_vars] if loop_vars is not None else []
     if not _nest.flatten(loop_vars):
-        raise ValueError(
-            problem(
-                "`loop_vars` is empty: no loop variables provided",
-                got="none",
-                expected="at least one tensor",
-                fix="Pass what the loop changes, such as a counter.",
-            )
-        )
+        what, fix = "`loop_vars` is empty: no loop variables provided", "Pass what the loop changes, such as a counter."
+        raise ValueError(problem(what, got="none", expected="at least one tensor", fix=fix))
     return _nest.map_leaves(_as_variable, loop_vars)
 
 
 def _as_variable(leaf: Any) -> Any:
-    """Numbers and arrays become tensors; whatever else there is (a TensorArray) passes through."""
-    try:
-        return torch.as_tensor(leaf)
-    except (TypeError, RuntimeError):
-        return leaf
+    """Numbers and arrays become tensors; a TensorArray passes through."""
+    return leaf if isinstance(leaf, TensorArray) else as_tensor("loop_vars", leaf)
 
 
 def _open_invariants(variables: Any, shape_invariants: Any) -> list[tuple[int | None, ...] | None]:
     """For each leaf the dimensions it must keep, None for one that may change."""
     leaves = _nest.flatten(variables)
-    fixed = [shape_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
+    fixed: list[Any] = [shape_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
     if shape_invariants is None:
-        return fixed  # type: ignore[return-value]
+        return fixed
     found: list[Any] = []
     try:
         _nest.map_up_to(lambda _, shape: found.append(shape), variables, shape_invariants)
     except ValueError:
-        raise ValueError(
-            problem(
-                "`shape_invariants` must have the structure of `loop_vars`",
-                got=repr(shape_invariants),
-                expected=_nest.describe(variables),
-                fix="Give a list of dimensions for each tensor.",
-            )
-        ) from None
-    return [shape if given is None else tuple(given) for given, shape in zip(found, fixed, strict=True)]
+        what = "`shape_invariants` must have the structure of `loop_vars`"
+        got, fix = repr(shape_invariants), "Give a list of dimensions for each tensor."
+        raise ValueError(problem(what, got=got, expected=_nest.describe(variables), fix=fix)) from None
+    return [_check_invariant(given, shape) for given, shape in zip(found, fixed, strict=True)]
+
+
+def _check_invariant(given: Any, shape: tuple[int, ...] | None) -> tuple[int | None, ...] | None:
+    """An invariant is a list of sizes, None for an open one, that the variable fits from the start."""
+    if given is None:
+        return shape
+    sizes = list(given) if isinstance(given, list | tuple) else None
+    if sizes is None or not all(size is None or (isinstance(size, int) and size >= 0) for size in sizes):
+        what, fix = "an entry of `shape_invariants` is no shape", "Use None for dimensions that change."
+        raise TypeError(problem(what, got=repr(given), expected="a list of sizes and Nones", fix=fix))
+    if shape is not None and not _fits(shape, tuple(sizes)):
+        what, fix = "`shape_invariants` do not fit a loop variable at the start", "Use None for dimensions that change."
+        raise ValueError(problem(what, got=shape, expected=tuple(sizes), fix=fix))
+    return tuple(sizes)
+
+
+def _fits(shape: tuple[int, ...], invariant: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(invariant) and all(
+        want in (None, size) for want, size in zip(invariant, shape, strict=True)
+    )
 
 
 def _holds(condition: Any) -> bool:
-    if isinstance(condition, bool):
-        return condition
-    tensor = torch.as_tensor(condition)
+    if isinstance(condition, bool | np.bool_):
+        return bool(condition)
+    what, fix = "`cond` must return a bool", "Return a comparison, as in `i < 10`."
+    if not isinstance(condition, Tensor | np.ndarray):
+        raise TypeError(problem(what, got=type_name(condition), expected="True, False or a bool tensor", fix=fix))
+    tensor = as_tensor("cond", condition)
     if tensor.dtype != torch.bool:
-        raise TypeError(
-            problem(
-                "`cond` must return a bool",
-                got=tensor.dtype,
-                expected="torch.bool",
-                fix="Return a comparison, as in `i < 10`.",
-            )
-        )
+        raise TypeError(problem(what, got=tensor.dtype, expected="torch.bool", fix=fix))
     if tensor.ndim:
-        raise ValueError(
-            problem(
-                "`cond` must return a scalar",
-                got=f"shape {shape_of(tensor)}",
-                expected="shape ()",
-                fix="Reduce it with `.all()` or `.any()`.",
-            )
-        )
+        got, fix = f"shape {shape_of(tensor)}", "Reduce it with `.all()` or `.any()`."
+        raise ValueError(problem("`cond` must return a scalar", got=got, expected="shape ()", fix=fix))
     return bool(tensor)
 
 
 def _next_variables(body: Callable[..., Any], variables: Any, invariants: list[tuple[int | None, ...] | None]) -> Any:
     result = body(*_nest.children(variables))
-    if len(_nest.children(variables)) == 1 and not (_nest.is_nest(result) and len(_nest.children(result)) == 1):
+    # One loop variable may come back by itself.
+    bare = not isinstance(result, list | tuple) or len(result) != 1
+    if len(_nest.children(variables)) == 1 and bare and not isinstance(variables, dict):
         result = [result]
-    result = _nest.map_leaves(_as_variable, _nest.conform(variables, result, "what `body` returns"))
-    for old, new, invariant in zip(_nest.flatten(variables), _nest.flatten(result), invariants, strict=True):
-        if isinstance(old, Tensor):
-            _check_kept(old, new, invariant)
-    return result
+    result = _nest.conform(variables, result, "what `body` returns")
+    pairs = zip(_nest.flatten(variables), _nest.flatten(result), invariants, strict=True)
+    return _nest.pack_as(variables, [_check_kept(*pair) for pair in pairs])
 
 
-def _check_kept(old: Tensor, new: Any, invariant: tuple[int | None, ...] | None) -> None:
-    if not isinstance(new, Tensor) or new.dtype != old.dtype:
-        raise TypeError(
-            problem(
-                "a loop variable changes its dtype",
-                got=new.dtype if isinstance(new, Tensor) else type_name(new),
-                expected=old.dtype,
-                fix="Convert it back at the end of `body`.",
-            )
-        )
-    fits = invariant is None or (
-        new.ndim == len(invariant)
-        and all(want in (None, size) for want, size in zip(invariant, new.shape, strict=True))
-    )
-    if not fits:
-        raise ValueError(
-            problem(
-                f"a loop variable enters the loop with shape {invariant} but has another shape after one iteration",
-                got=shape_of(new),
-                expected=invariant,
-                fix="Keep the shape, or name what may change in `shape_invariants`.",
-            )
-        )
+def _check_kept(old: Any, new: Any, invariant: tuple[int | None, ...] | None) -> Any:
+    """A loop variable keeps its type, its dtype and, but for what its invariant leaves open, its shape."""
+    if isinstance(old, Tensor) and isinstance(new, np.ndarray | np.number | float | int):
+        new = _as_variable(new)
+    if not isinstance(new, Tensor if isinstance(old, Tensor) else TensorArray):
+        expected, fix = type_name(old), "Return the same kind of value from `body`."
+        raise TypeError(problem("a loop variable changes its type", got=type_name(new), expected=expected, fix=fix))
+    if not isinstance(old, Tensor) or not isinstance(new, Tensor):
+        return new
+    if new.dtype != old.dtype:
+        fix = "Convert it back at the end of `body`."
+        raise TypeError(problem("a loop variable changes its dtype", got=new.dtype, expected=old.dtype, fix=fix))
+    if invariant is not None and not _fits(shape_of(new), invariant):
+        what = f"a loop variable enters the loop with shape {invariant} but has another shape after one iteration"
+        fix = "Keep the shape, or name what may change in `shape_invariants`."
+        raise ValueError(problem(what, got=shape_of(new), expected=invariant, fix=fix))
+    return new

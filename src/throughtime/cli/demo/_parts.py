@@ -30,7 +30,7 @@ def run_parts(out: Path, seed: int, epochs: int) -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread: the matrices are small, so a second one only waits, and results do not depend on the machine."""
+    """One thread is fastest here, since the matrices are small, and makes results independent of the machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 def show_unrolled(console: Console) -> None:
     """Part one: static and dynamic unrolling side by side, without and with lengths."""
     console.rule("[bold]1. Four sequences through time", align="left")
-    console.print("Two steps of three inputs, five neurons. Instance 1 has one real step; zeros pad it.\n")
+    console.print("Two steps of three inputs, five neurons. Instance 1 has one step, and padding.\n")
     cell = _unrolled.make_cell()
     tables, differences = [], []
     for lengths in (None, _unrolled.LENGTHS):

@@ -44,9 +44,9 @@ def choose_utterance(model: SpeakerClassifier, data: Utterances) -> Heard:
 def save(path: Path, history: list[Epoch], heard: Heard) -> None:
     """Draw everything and write the PNG."""
     figure = Figure(figsize=(12, 6.4), dpi=150, layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.3), wspace=0.03)
-    _draw_training(left, history)
-    _draw_utterance(right, heard)
+    grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.3), wspace=0.03)
+    _draw_training(figure.add_subfigure(grid[0]), history)
+    _draw_utterance(figure.add_subfigure(grid[1]), heard)
     figure.savefig(path)
 
 
@@ -90,7 +90,7 @@ def _draw_utterance(figure: SubFigure, heard: Heard) -> None:
 
 def _draw_states(axes: Axes, states: Tensor, length: int, title: str, last: int) -> AxesImage:
     """A heat map [H, T], units ordered by their final value; the padding is marked, since nothing happens there."""
-    ordered = states[:, states[last].argsort()].T
+    ordered = states[:, states[last].argsort()].T.numpy()
     image = axes.imshow(ordered, aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest", origin="lower")
     axes.axvspan(length - 0.5, len(states) - 0.5, facecolor=PADDING, edgecolor="white", hatch="//", linewidth=0)
     axes.axvline(length - 0.5, color=INK, linewidth=1.5)

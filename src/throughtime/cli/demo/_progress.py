@@ -18,7 +18,8 @@ def watch(console: Console, training: Iterator[Epoch], epochs: int) -> list[Epoc
         for epoch in training:
             history.append(epoch)
             now = f"loss {epoch.loss:.3f}  test [bold]{epoch.test_accuracy:6.1%}[/]"
-            progress.update(task, advance=1, now=f"{now}  {_rate(progress, task)}")
+            progress.advance(task)
+            progress.update(task, now=f"{now}  {_rate(progress, task)}")
             if not console.is_interactive and _worth_a_line(len(history), epochs):
                 console.print(f"epoch {len(history):{len(str(epochs))}}/{epochs}  {now}")
     return history

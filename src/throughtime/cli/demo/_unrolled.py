@@ -61,7 +61,7 @@ def table(static: Unrolled, dynamic: Unrolled, lengths: list[int] | None) -> Tab
     grid = Table(title=title, title_justify="left", title_style="bold cyan", box=box.SIMPLE_HEAD, show_edge=False)
     grid.padding, grid.pad_edge = (0, 1, 0, 0), False
     for heading in ("", "", "static_rnn", "dynamic_rnn"):
-        grid.add_column(heading, no_wrap=True)
+        grid.add_column(heading, overflow="fold", min_width=1)
     for instance, inputs in enumerate(X_BATCH.int().tolist()):
         for step, x in enumerate(inputs):
             cells = (_numbers(unrolled.outputs[instance, step]) for unrolled in (static, dynamic))

@@ -1,0 +1,69 @@
+"""What is taken as a tensor, and what goes with it: numpy arrays, devices, autocast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from throughtime._errors import problem, type_name
+
+
+def as_tensor(name: str, value: Any) -> Tensor:
+    """`value` as a dense tensor without a change of dtype; numpy arrays and numbers are taken too."""
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided and not value.is_nested:
+            fix = "Convert it with `.to_dense()`."
+            raise TypeError(
+                problem(f"`{name}` must be a dense tensor", got=value.layout, expected="torch.strided", fix=fix)
+            )
+        return value
+    if isinstance(value, np.ndarray):
+        return _from_array(name, value)
+    if isinstance(value, np.number | np.bool_ | complex | float | int):
+        return torch.as_tensor(value)
+    raise TypeError(
+        problem(
+            f"`{name}` holds something that is no tensor",
+            got=type_name(value),
+            expected="tensors or numpy arrays",
+            fix="Convert it with `torch.as_tensor`.",
+        )
+    )
+
+
+def _from_array(name: str, array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor that shares the array's memory where torch can share it, and copies it where it cannot."""
+    if array.dtype.kind not in "biufc":
+        raise TypeError(
+            problem(
+                f"`{name}` is an array of objects or text",
+                got=f"numpy dtype {array.dtype}",
+                expected="an array of numbers",
+                fix="Pad ragged rows to one length, then convert with `.astype(np.float32)`.",
+            )
+        )
+    # torch takes neither read-only memory, nor foreign byte orders, nor arrays that run backwards.
+    if not array.flags.writeable or not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="))
+    return torch.as_tensor(array)
+
+
+def autocast_on(device: torch.device) -> bool:
+    """Whether autocast may change dtypes on this device now."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
+def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Raise a `ValueError` unless both tensors are on one device."""
+    if tensor.device != other.device:
+        raise ValueError(
+            problem(
+                f"`{name}` and {other_name} are on different devices",
+                got=f"{tensor.device} and {other.device}",
+                expected="one device",
+                fix=f"Move one: `{name}.to({str(other.device)!r})`, or `cell.to({str(tensor.device)!r})`.",
+            )
+        )

@@ -1,0 +1,88 @@
+"""The one form of every error test: what is called, what is raised, and the words that must be in the message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import throughtime as tt
+
+F32, F64, I64 = torch.float32, torch.float64, torch.int64
+B, T, H = 2, 3, 5
+I = 4  # noqa: E741 - the input size, as everywhere
+X = torch.linspace(-1, 1, B * T * I).reshape(B, T, I)
+STEPS = list(X.unbind(1))
+ZEROS = torch.zeros(B, H)
+
+PACKAGE = Path(tt.__file__).parent
+# Every message: what is wrong: got this, expected that. How to fix it.
+HOUSE_FORM = re.compile(r".+: got .+, expected .+\. \S.+\.", re.DOTALL)
+
+
+class Row(NamedTuple):
+    """One misuse. `call` gets a fresh `Watched` cell, which may have run `calls` times when the error comes."""
+
+    name: str
+    error: type[Exception]
+    says: tuple[str, ...]
+    call: Callable[[Any], object]
+    calls: int = 0
+
+
+class Watched(tt.BasicRNNCell):
+    """A cell that counts how often it is called."""
+
+    def __init__(self) -> None:
+        super().__init__(H)
+        self.calls = 0
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        self.calls += 1
+        return super().forward(inputs, state)
+
+
+class Returning(tt.RNNCell):
+    """A cell that returns what a function of its inputs and state says."""
+
+    def __init__(self, function: Callable[[Any, Any], object], state_size: object = H, output_size: object = H) -> None:
+        super().__init__()
+        self.state_size, self.output_size, self.function = state_size, output_size, function
+
+    def forward(self, inputs: Any, state: Any) -> Any:
+        return self.function(inputs, state)
+
+
+def run(*args: Any, **options: Any) -> Any:
+    """`dynamic_rnn` in float32, unless a row says otherwise."""
+    return tt.dynamic_rnn(*args, **{"dtype": F32, **options})
+
+
+def rows(table: Iterable[Row]) -> pytest.MarkDecorator:
+    """One test for each row."""
+    table = list(table)
+    assert len({row.name for row in table}) == len(table), "two rows of one name"
+    return pytest.mark.parametrize("row", table, ids=[row.name.replace(" ", "-") for row in table])
+
+
+def check(row: Row) -> None:
+    """The row's call fails as it should: right type, right words, no foreign error behind it, no work done."""
+    cell = Watched()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the type is compared below, exactly
+        row.call(cell)
+    error = caught.value
+    message = str(error)
+    assert type(error) is row.error, message
+    assert PACKAGE in Path(caught.traceback[-1].path).parents, f"raised by foreign code: {message}"
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+    assert HOUSE_FORM.fullmatch(message), message
+    assert [words for words in row.says if words not in message] == [], message
+    assert cell.calls <= row.calls
+    if not row.calls:
+        assert not cell.built
+        assert cell.variable_scope is None
