@@ -1,9 +1,10 @@
 # The same verbs for people and for CI. Each target installs what it needs; the first run takes a minute or two.
 
-PYTHON ?= $(shell python3.11 -V >/dev/null 2>&1 && echo python3.11 || echo python3)
-BIN    := .venv/bin
-PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PYTEST := $(BIN)/pytest --numprocesses auto --dist worksteal
+PYTHON  ?= $(shell python3.11 -V >/dev/null 2>&1 && echo python3.11 || echo python3)
+BIN     := .venv/bin
+PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST  := $(BIN)/pytest --numprocesses auto --dist worksteal
+SOURCES := src tests tools benchmarks examples
 
 .PHONY: help setup demo test smoke check format coverage bench docs goldens clean
 .DEFAULT_GOAL := help
@@ -23,14 +24,14 @@ smoke: setup  ## the whole in ten seconds
 	$(BIN)/pytest -q tests/test_smoke.py
 
 check: setup  ## formatting, lint and types
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy --strict src
 	$(BIN)/mypy --follow-imports=silent tools benchmarks examples
 
 format: setup  ## rewrite the sources as `make check` wants them
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
 coverage: setup  ## all tests, then the lines of the package that none of them ran
 	$(PYTEST) --cov --cov-report=term
@@ -49,7 +50,7 @@ goldens: .venv-tf/installed  ## record tests/goldens again from real TensorFlow
 
 clean:  ## remove build products and caches; the environments stay
 	rm -rf build dist docs/_site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
-	find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -56,8 +56,10 @@ def save(name: str, results: list[dict[str, Any]]) -> Path:
     RESULTS.mkdir(exist_ok=True)
     today = date.today().isoformat()  # noqa: DTZ011 (the day where the machine stands)
     path = RESULTS / f"{today}-{name}.json"
-    content = {"benchmark": name, "date": today, "machine": machine(), "results": results}
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    about = json.dumps({"benchmark": name, "date": today, "machine": machine()}, indent=2).removesuffix("\n}")
+    # One line a result, so that two files compare line by line.
+    rows = ",\n".join(f"    {json.dumps(result)}" for result in results)
+    path.write_text(f'{about},\n  "results": [\n{rows}\n  ]\n}}\n')
     return path
 
 

@@ -143,7 +143,7 @@ def measure(kind: str, shape: Shape, lengths: list[int] | None, rounds: int) -> 
         yield {
             "cell": kind,
             "shape": shape._asdict(),
-            "lengths": "all T" if lengths is None else "uniform in 1..T",
+            "lengths": "T" if lengths is None else "1..T",
             "mode": mode,
             **times,
             "ratio": round(times["throughtime"]["median_ms"] / times["torch"]["median_ms"], 2),
@@ -162,10 +162,11 @@ def show(results: list[dict[str, Any]], console: Console) -> None:
     about = machine()
     table = Table(
         title="The reference loop against torch.nn (medians; a ratio above 1 means that torch is faster)",
-        caption=f"{about['processor']}, {about['threads']} threads, torch {about['versions']['torch']}. "
-        "With lengths, torch runs a PackedSequence. The reference loop is the specification, not the fast path.",
+        caption=f"{about['processor']}, {about['threads']} thread(s), torch {about['versions']['torch']}. "
+        "Lengths 1..T are uniform, and torch runs them as a PackedSequence. "
+        "The reference loop is the specification, not the fast path.",
     )
-    for heading in ("cell", "shape", "lengths", "mode", "throughtime ms", "torch ms", "ratio"):
+    for heading in ("cell", "shape", "lengths", "mode", "ours, ms", "torch, ms", "ratio"):
         table.add_column(heading, justify="right" if heading.endswith(("ms", "ratio")) else "left")
     for row in results:
         times = [f"{row[name]['median_ms']:.1f}" for name in ("throughtime", "torch")]

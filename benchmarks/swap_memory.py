@@ -1,7 +1,7 @@
 """What `swap_memory` and `checkpoint_every` cost and save on a GPU: peak memory and time of a training step.
 
 Gradients are compared with those of the plain run first. The peak is what the step needs beyond inputs and
-weights; times are medians of whole steps, forward and backward.
+weights; times are medians of whole steps, forward and backward, the ways taking turns.
 
     python benchmarks/swap_memory.py [--rounds 5]
 """
@@ -9,13 +9,12 @@ weights; times are medians of whole steps, forward and backward.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from record import save
+from record import interleaved, save, summary
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -80,41 +79,44 @@ def check(got: list[Tensor], want: list[Tensor]) -> float:
 
 
 def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
-    """One result for each way to run the case."""
+    """One result for each way to run the case, after its gradients have been compared with the plain run's."""
     torch.manual_seed(0)
     x = torch.randn(case.B, case.T, case.I, device="cuda")
     cell = case.cell()
     cell.build(x.shape)
     cell.cuda()
-    want = training_step(cell, x, {})
-    results = []
-    for way, options_for in WAYS.items():
-        options = options_for(case.T)
-        difference = check(training_step(cell, x, options), want)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        seconds = [timed(lambda options=options: training_step(cell, x, options)) for _ in range(rounds)]
-        peak = torch.cuda.max_memory_allocated() - before
-        results.append(
-            {
-                "case": case.name,
-                "shape": {"B": case.B, "T": case.T, "I": case.I},
-                "way": way,
-                "peak_mib": round(peak / 2**20, 1),
-                "median_ms": round(1000 * float(np.median(seconds)), 2),
-                "gradient_difference": difference,
-            }
-        )
-    return results
+    steps = {way: partial(training_step, cell, x, options(case.T)) for way, options in WAYS.items()}
+    want = steps["plain"]()
+    differences = {way: check(step(), want) for way, step in steps.items()}
+    del want
+    peaks = {way: peak_of(step) for way, step in steps.items()}
+    seconds = interleaved({way: partial(finished, step) for way, step in steps.items()}, rounds)
+    return [
+        {
+            "case": case.name,
+            "shape": {"B": case.B, "T": case.T, "I": case.I},
+            "way": way,
+            "peak_mib": round(peaks[way] / 2**20, 1),
+            **summary(seconds[way]),
+            "gradient_difference": differences[way],
+        }
+        for way in steps
+    ]
 
 
-def timed(run: Callable[[], object]) -> float:
+def peak_of(step: Callable[[], object]) -> int:
+    """The most bytes a step has allocated at once, beyond what was there before it."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    finished(step)
+    return torch.cuda.max_memory_allocated() - before
+
+
+def finished(step: Callable[[], object]) -> None:
+    """Run a step and wait for the card."""
+    step()
     torch.cuda.synchronize()
-    start = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def show(results: list[dict[str, Any]], console: Console) -> None:

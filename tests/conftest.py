@@ -18,12 +18,12 @@ import torch
 AREAS = {
     "goldens": "cases recorded from TensorFlow: values, states, gradients",
     "tf-tests": "TensorFlow's own tests, restated",
+    "loops": "raw_rnn, while_loop and TensorArray",
     "conformance": "cells, unrolls, layouts, lengths and dtypes against each other",
     "properties": "statements that hold for every case hypothesis can find",
     "gradients": "gradients against finite differences, second order included",
     "errors": "bad arguments: the type and the wording of what is raised",
     "memory": "swapping and recomputing change no result",
-    "interop": "names and weights as other frameworks have them",
     "examples": "the listings in examples/",
     "docs": "examples in docstrings, the README and the pages of docs/",
     "cli": "the `throughtime` command",

@@ -81,8 +81,11 @@ def lengths_and_unrolls() -> list[Any]:
 
 @cells()
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("layout", ["dynamic", "dynamic time-major"])
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    [(torch.float32, "dynamic"), (torch.float64, "dynamic"), (torch.float64, "dynamic time-major")],
+    ids=["float32", "float64", "float64 time-major"],
+)
 def test_cells_through_time(descriptor: Descriptor, lengths: list[int] | None, dtype: torch.dtype, layout: str) -> None:
     case = descriptor.case(B, T, dtype)
     case = case._replace(inputs=poisoned(case.inputs, clipped(lengths, case.inputs)))

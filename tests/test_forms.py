@@ -316,7 +316,8 @@ class Recorder(tt.RNNCell):
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         total, time, seen = state
-        total = total + inputs
+        # Neither a state nor an output stays what it was, not even for inputs of zero.
+        total = total + inputs + 1
         return total.cos(), (total, time + 1, seen.write(time, inputs))
 
 
@@ -330,8 +331,8 @@ class TestTensorArrayStates:
         state = Recorder().zero_state(B, F64)
         outputs, (total, time, seen) = by_name(name)(Recorder(), poisoned(inputs, real), lengths, state, F64)
         clean = torch.where(alive, inputs, 0)
-        torch.testing.assert_close(outputs, torch.where(alive, clean.cumsum(1).cos(), 0))
-        torch.testing.assert_close(total, clean.sum(1))
+        torch.testing.assert_close(outputs, torch.where(alive, (inputs + 1).cumsum(1).cos(), 0))
+        torch.testing.assert_close(total, torch.where(alive, inputs + 1, 0).sum(1))
         assert time.item() == seen.size() == max(real)
         if not max(real):
             return
@@ -348,8 +349,31 @@ class TestTensorArrayStates:
         for row, length in enumerate(WITH_EMPTY):
             back = inputs[row, :length].flip(0)
             torch.testing.assert_close(seen.stack()[:length, row], back)
-            torch.testing.assert_close(outputs[row, :length].flip(0), back.cumsum(0).cos())
+            torch.testing.assert_close(outputs[row, :length].flip(0), (back + 1).cumsum(0).cos())
             assert not outputs[row, length:].any()
+
+
+def test_a_finished_row_of_raw_rnn_is_out_of_reach(inputs: Tensor) -> None:
+    """Whatever `loop_fn` makes of it, it emits zeros, keeps its state and stays finished."""
+    ends, cell = torch.tensor(WITH_EMPTY), gru()
+
+    def loop_fn(time: Tensor, output: Any, state: Any, _loop_state: Any) -> Any:
+        step = inputs[:, min(int(time), T - 1)]
+        if output is None:
+            return time >= ends, step, torch.full((B, 4), 0.5), torch.zeros(4), None
+        # Rows are finished only in the step they end: raw_rnn must remember.
+        return time == ends, step, state + 1, output + 1, None
+
+    emitted, final, _ = tt.raw_rnn(cell, loop_fn)
+    outputs = emitted.stack().transpose(0, 1)
+    for row, length in enumerate(WITH_EMPTY):
+        state = torch.full((1, 4), 0.5)
+        for step in range(length):
+            output, state = cell(inputs[row : row + 1, step], state)
+            torch.testing.assert_close(outputs[row, step], output[0] + 1)
+            state = state + 1
+        assert not outputs[row, length:].any()
+        torch.testing.assert_close(final[row], state[0])
 
 
 class RowCounter(tt.RNNCell):

@@ -30,6 +30,22 @@ class DuckTyped:
         return state, state
 
 
+class Uncallable(DuckTyped):
+    """A cell whose `zero_state` is the state itself."""
+
+    zero_state = ZEROS
+
+    def __init__(self) -> None: ...
+
+
+class Forgetful(tt.RNNCell):
+    """A cell that does not call the constructor of its base."""
+
+    state_size = output_size = H
+
+    def __init__(self) -> None: ...
+
+
 STATES = [
     Row(
         f"initial state {name}",
@@ -224,6 +240,7 @@ CELLS = [
         ("a function", lambda inputs, state: (inputs, state), "got function without state_size, output_size"),
         ("of torch", torch.nn.GRUCell(I, H), "got GRUCell without state_size, output_size, zero_state"),
         ("of the base class", tt.RNNCell(), "got RNNCell without state_size, output_size"),
+        ("without a zero_state to call", Uncallable(), "got Uncallable without zero_state"),
     ]
 ]
 
@@ -314,9 +331,34 @@ def test_wrong_arguments(row: Row) -> None:
     check(row)
 
 
+BUILT = tt.GRUCell(H, input_size=I)
+NO_STEPS = [
+    Row(f"{name} and {why}", error, tuple(says), lambda cell, make=make, x=inputs, o=options: run(make(cell), x, **o))
+    for why, steps, options in (("T = 0", 0, {}), ("no lengths", T, {"sequence_length": [0, 0]}))
+    for name, make, inputs, error, *says in [
+        ("integers", lambda cell: cell, X[:, :steps].long(), ValueError, "floating point inputs", "got torch.int64"),
+        ("float64", lambda cell: cell, X[:, :steps].double(), TypeError, "differ in dtype", "torch.float64"),
+        ("rank 4", lambda cell: cell, X[:, :steps, None], ValueError, "wrong rank", "ndim=3"),
+        ("a nest", lambda cell: cell, (X[:, :steps],) * 2, TypeError, "must be one tensor", "got tuple"),
+        ("another width", lambda _: BUILT, X[:, :steps, :3], ValueError, "another width", "expected [B, 4]"),
+    ]
+]
+
+
+@rows(NO_STEPS)
+def test_no_steps_are_checked_like_any(row: Row) -> None:
+    """A mistake must not depend on the lengths of the batch it is made in."""
+    check(row)
+
+
 @rows(RETURNS)
 def test_cells_are_held_to_what_they_say(row: Row) -> None:
     check(row)
+
+
+def test_a_cell_that_was_never_initialised() -> None:
+    says = ("`cell`", "got Forgetful", "Call `super().__init__()`")
+    check(Row("never initialised", TypeError, says, lambda _: run(Forgetful(), X)))
 
 
 def test_a_wrong_first_step_is_the_last() -> None:

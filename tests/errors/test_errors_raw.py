@@ -105,6 +105,8 @@ FIRST_INPUT = [
     ("None", None, ValueError, "`loop_fn` must give the first input at time 0", "got NoneType"),
     ("text", "x", TypeError, "input", "`loop_fn`", "got str"),
     ("a scalar", torch.zeros(()), ValueError, "input", "`loop_fn`", "[B, ...]"),
+    ("a number", 0.5, ValueError, "input", "`loop_fn`", "[B, ...]"),
+    ("lists of numbers", [[0.5]], ValueError, "input", "`loop_fn`", "[B, ...]"),
     ("empty", (), ValueError, "input", "`loop_fn`"),
     ("nested batches", (INPUT, torch.zeros(3, I)), ValueError, "input", "`loop_fn`", "3"),
 ]

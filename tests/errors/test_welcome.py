@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from _error_rows import B, H, I, T, X, run
+from _error_rows import B, H, I, Returning, T, X, run
 
 import throughtime as tt
 
@@ -34,6 +34,7 @@ def test_inputs_that_are_welcome(inputs: Any, time_major: bool) -> None:
 
 WELCOME_LENGTHS = {
     "a tuple": (3, 1),
+    "a range": range(3, 0, -2),
     "int8": torch.tensor([3, 1], dtype=torch.int8),
     "floats, truncated": [3.9, 1.2],
     "above T": [10**12, 1],
@@ -85,6 +86,21 @@ def test_options_that_are_welcome(options: dict[str, Any]) -> None:
 def test_a_plain_sequence_stands_for_an_lstm_state(kind: type, part: Any) -> None:
     _, state = tt.dynamic_rnn(tt.LSTMCell(H), X, initial_state=kind([part, part]))
     assert type(state) is tt.LSTMStateTuple
+
+
+@pytest.mark.parametrize("size", [H, np.int64(H), torch.Size([H])], ids=["int", "numpy", "torch.Size"])
+def test_sizes_that_are_welcome(size: Any) -> None:
+    outputs, state = run(Returning(lambda _, s: (s, s + 1), size, size), X, [3, 1])
+    assert outputs.shape == (B, T, H)
+    assert state[:, 0].tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")], ids="".join)
+def test_dicts_are_matched_by_key(order: tuple[str, str]) -> None:
+    start = {"a": torch.zeros(B, 2), "b": torch.ones(B, 3)}
+    cell = Returning(lambda _, s: (s["a"], {key: s[key] for key in order}), {"a": 2, "b": 3}, 2)
+    _, state = run(cell, X, [3, 1], initial_state={key: start[key] for key in order})
+    torch.testing.assert_close(state, start)
 
 
 def test_meta_tensors_tell_shapes() -> None:

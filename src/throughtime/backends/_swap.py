@@ -60,38 +60,50 @@ class _Page:
         self.position = position
         self.nbytes = 0
         self.gathered: list[Tensor] = []
-        self.offsets: list[int] = []
+        self.saved: list[_Saved] = []
         self.on_device: Tensor | None = None
         self.on_host: Tensor | None = None
         self.arrived = torch.cuda.Event()
         self.brought = False
+        # The stream that already waits for its arrival, so that it is told once and not for every tensor.
+        self.awaited_by: int | None = None
         # How often the backward pass will ask for it, and has asked.
         self.uses = 0
         self.asked = 0
 
-    def add(self, tensor: Tensor) -> int:
-        """Gather one more tensor; its place in the page."""
+    def add(self, tensor: Tensor) -> _Saved:
+        """Gather one more tensor."""
+        saved = _Saved(self, self.nbytes, tensor)
         self.gathered.append(tensor)
-        self.offsets.append(self.nbytes)
+        self.saved.append(saved)
         size = tensor.numel() * tensor.element_size()
         self.nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return len(self.offsets) - 1
+        return saved
 
 
 class _Saved:
-    """Where a saved tensor is: a place in a page."""
+    """Where a saved tensor is: so many bytes into a page."""
 
-    def __init__(self, page: _Page, place: int, tensor: Tensor) -> None:
+    def __init__(self, page: _Page, offset: int, tensor: Tensor) -> None:
         self.page = page
-        self.place = place
+        self.place = len(page.saved)
         self.shape = tensor.shape
         self.dtype = tensor.dtype
+        self.strides = tensor.stride() if tensor.is_contiguous() else _row_major(tensor.shape)
+        self.start = offset // tensor.element_size()
 
     def view(self, buffer: Tensor) -> Tensor:
         """The tensor inside its page's memory."""
-        start = self.page.offsets[self.place]
-        size = self.shape.numel() * self.dtype.itemsize
-        return buffer[start : start + size].view(self.dtype).view(self.shape)
+        return buffer.view(self.dtype).as_strided(self.shape, self.strides, self.start)
+
+
+def _row_major(shape: torch.Size) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
 
 
 class HostSwap:
@@ -122,7 +134,7 @@ class HostSwap:
         saved = self._places.get(key)
         if saved is None:
             page = self._page_with_room(tensor.numel() * tensor.element_size())
-            saved = self._places[key] = _Saved(page, page.add(tensor.detach()), tensor)
+            saved = self._places[key] = page.add(tensor.detach())
         saved.page.uses += 1
         return saved
 
@@ -145,7 +157,9 @@ class HostSwap:
         self._bring_ahead()
         assert page.on_device is not None
         compute = torch.cuda.current_stream(self._device)
-        compute.wait_event(page.arrived)
+        if page.awaited_by != compute.stream_id:
+            compute.wait_event(page.arrived)
+            page.awaited_by = compute.stream_id
         tensor = saved.view(page.on_device)
         page.asked += 1
         if page.brought and page.asked == page.uses:
@@ -176,9 +190,8 @@ class HostSwap:
             return
         self._places.clear()
         page.on_device = torch.empty(page.nbytes, dtype=torch.uint8, device=self._device)
-        saved = [_Saved(page, place, tensor) for place, tensor in enumerate(page.gathered)]
         with torch.no_grad():
-            torch._foreach_copy_([one.view(page.on_device) for one in saved], page.gathered)
+            torch._foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
         page.gathered = []
         page.on_host = torch.empty(page.nbytes, dtype=torch.uint8, pin_memory=True)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -203,7 +216,7 @@ class HostSwap:
         with torch.cuda.stream(self._stream):
             page.on_device = page.on_host.to(self._device, non_blocking=True)
             page.arrived.record(self._stream)
-        page.brought = True
+        page.brought, page.awaited_by = True, None
         self._fetched_bytes += page.nbytes
 
     def _bring_ahead(self) -> None:

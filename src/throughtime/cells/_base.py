@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import check_dtype, check_name, check_positive_int, problem, shape_of, type_name
+from throughtime._errors import check_dtype, check_flag, check_name, check_positive_int, problem, shape_of, type_name
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
@@ -54,6 +54,9 @@ class RNNCell(nn.Module):
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Create the parameters that depend on the input size; here there are none."""
+
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """Raise if `inputs` and `state` do not fit the cell; here anything does until `forward` says otherwise."""
 
     def begin_sequence(self) -> None:
         """Called once before each unroll; cells that draw something once per sequence override it."""
@@ -110,6 +113,10 @@ def check_cell(name: str, cell: Any) -> None:
         raise TypeError(
             problem(f"`{name}` is not an RNNCell but a class", got=type_name(cell), expected="an instance", fix=fix)
         )
+    if isinstance(cell, nn.Module) and "_parameters" not in vars(cell):
+        what, fix = f"`{name}` was never initialised", "Call `super().__init__()` first in its `__init__`."
+        got = f"{type(cell).__name__} without `super().__init__()`"
+        raise TypeError(problem(what, got=got, expected="an initialised module", fix=fix))
     missing = [attribute for attribute in ("state_size", "output_size") if not hasattr(cell, attribute)]
     if not any(callable(getattr(cell, maker, None)) for maker in ("zero_state", "get_initial_state")):
         missing.append("zero_state (or get_initial_state)")
@@ -160,8 +167,11 @@ def begin_sequence(cell: Any) -> None:
 
 
 def build_for(cell: Any, inputs: Any, state: Any) -> None:
-    """Build a cell for the inputs of a step before it is called, or because it will not be called at all."""
-    if isinstance(cell, RNNCell) and isinstance(inputs, Tensor):
+    """Check and build a cell that will not be called, as if it were: a mistake must not depend on the lengths."""
+    if not isinstance(cell, RNNCell):
+        return
+    cell.check_step(inputs, state)
+    if isinstance(inputs, Tensor):
         cell.build(inputs.shape, dtype=floating_dtype([inputs, state]), device=inputs.device)
 
 
@@ -192,7 +202,7 @@ def snake_case(name: str) -> str:
 
 def check_no_reuse(reuse: bool | None) -> None:
     """Variable reuse by name does not exist here: a cell owns its parameters."""
-    if reuse:
+    if reuse is not None and check_flag("reuse", reuse):
         raise ValueError(
             problem(
                 "`reuse` names variables of another cell",

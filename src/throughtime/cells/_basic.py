@@ -39,12 +39,13 @@ class _VectorStateCell(LazyCell):
         self.activation = resolve_activation(activation)
         self.state_size = self.output_size = self.num_units
 
-    def check_first_inputs(self, inputs: Tensor, state: Any) -> None:
-        check_inputs(inputs, None)
-        self.check_state(inputs, state)
+    def input_kernel(self) -> Tensor:
+        """The kernel [I + H, ...] that the inputs meet first."""
+        raise NotImplementedError
 
-    def check_state(self, inputs: Tensor, state: Any) -> None:
-        """The state fits the inputs: same batch, same dtype, `num_units` wide."""
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """The inputs fit the kernel, and the state the inputs: same batch, same dtype, `num_units` wide."""
+        check_inputs(inputs, self.input_kernel(), self.num_units)
         check_rows("state", state, self.num_units, inputs.shape[0])
         check_state_fits(inputs, state)
 
@@ -83,10 +84,12 @@ class BasicRNNCell(_VectorStateCell):
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"kernel": (input_size + self.num_units, self.num_units), "bias": (self.num_units,)}
 
+    def input_kernel(self) -> Tensor:
+        return self.kernel
+
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """`inputs` [B, I], `state` [B, H] -> output [B, H], and the same as the next state."""
-        check_inputs(inputs, self.kernel, self.num_units)
-        self.check_state(inputs, state)
+        self.check_step(inputs, state)
         output = self.activation(torch.addmm(self.bias, torch.cat([inputs, state], 1), self.kernel))
         return output, output
 
@@ -140,11 +143,13 @@ class GRUCell(_VectorStateCell):
             "candidate.bias": (units,),
         }
 
+    def input_kernel(self) -> Tensor:
+        return self.gates.kernel
+
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """`inputs` [B, I], `state` [B, H] -> output [B, H], and the same as the next state."""
+        self.check_step(inputs, state)
         gates, candidate = self.gates, self.candidate
-        check_inputs(inputs, gates.kernel, self.num_units)
-        self.check_state(inputs, state)
         both = torch.sigmoid(torch.addmm(gates.bias, torch.cat([inputs, state], 1), gates.kernel))
         r, u = both.chunk(2, 1)
         c = self.activation(torch.addmm(candidate.bias, torch.cat([inputs, r * state], 1), candidate.kernel))

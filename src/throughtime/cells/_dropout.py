@@ -171,17 +171,18 @@ def _drops(keep_prob: KeepProb) -> bool:
 
 
 def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
-    """A float, or a tensor of rank 0; its value is looked at where that costs no wait for a GPU."""
+    """A float, or a tensor of rank 0, whose value is looked at only where that costs no wait for a GPU."""
     if isinstance(value, Tensor) and value.ndim:
         got, fix = f"shape {tuple(value.shape)}", "Pass a float or a tensor of rank 0."
         raise ValueError(problem(f"`{name}` must be a scalar", got=got, expected="shape ()", fix=fix))
     check_number(name, value)
-    known = not isinstance(value, Tensor) or value.device.type == "cpu"
-    if known and not 0 < float(value) <= 1:
+    on_device = isinstance(value, Tensor) and value.device.type != "cpu"
+    number = 1.0 if on_device else float(torch.as_tensor(value).detach())
+    if not 0 < number <= 1:
         error = InvalidArgumentError if isinstance(value, Tensor) else ValueError
         what = f"`{name}` is not a probability to keep a value"
         fix = "It is one minus the rate of torch.nn.Dropout."
-        raise error(problem(what, got=float(value), expected="0 < keep_prob <= 1", fix=fix))
+        raise error(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
     return value if isinstance(value, Tensor) else float(value)
 
 

@@ -49,7 +49,8 @@ class LSTMStateTuple(NamedTuple):
                     fix="Convert one of them with `.to(dtype)`.",
                 )
             )
-        return self.c.dtype  # type: ignore[no-any-return]
+        dtype: torch.dtype = self.c.dtype
+        return dtype
 
 
 class LSTMCell(LazyCell):
@@ -142,8 +143,9 @@ class LSTMCell(LazyCell):
             shapes["projection.kernel"] = (units, self.num_proj)
         return shapes
 
-    def check_first_inputs(self, inputs: Tensor, state: Any) -> None:
-        check_inputs(inputs, None)
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """The inputs fit the kernel, and the parts of the state fit the inputs."""
+        check_inputs(inputs, self.kernel, self.output_size)
         self._open_state(inputs, state)
 
     def _open_state(self, inputs: Tensor, state: Any) -> tuple[Tensor, Tensor]:

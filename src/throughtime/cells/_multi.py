@@ -30,8 +30,8 @@ class MultiRNNCell(RNNCell):
 
     def __init__(self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True) -> None:
         super().__init__()
-        self._cells = _check_cells(cells, state_is_tuple)
         self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
+        self._cells = _check_cells(cells, state_is_tuple)
         for index, cell in enumerate(self._cells):
             if isinstance(cell, nn.Module):
                 self.add_module(f"cell_{index}", cell)
@@ -69,6 +69,13 @@ class MultiRNNCell(RNNCell):
             if isinstance(cell, RNNCell):
                 cell.build((None, width), dtype=dtype, device=device)
             width = cell.output_size
+
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """The inputs and the first state fit the cell at the bottom; the others see what comes from below."""
+        if isinstance(inputs, Tensor):
+            self._check_shared_widths(inputs.shape[-1])
+        if isinstance(self.cells[0], RNNCell):
+            self.cells[0].check_step(inputs, self._open_state(state)[0])
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """`inputs` [B, I] and the joined or tupled states -> the top output and the next states."""

@@ -116,14 +116,10 @@ class LazyCell(LazyModuleMixin, RNNCell):
     def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Called by torch before the first step."""
         if not self.built:
-            self.check_first_inputs(inputs, state)
+            self.check_step(inputs, state)
             # Autocast lowers the dtype of inputs on the way, but never that of parameters.
             dtype = None if autocast_on(inputs.device) else inputs.dtype
             self.build(inputs.shape, dtype=dtype, device=inputs.device)
-
-    def check_first_inputs(self, inputs: Tensor, state: Any) -> None:
-        """Refuse inputs that no parameters could be built for, before any are made."""
-        check_inputs(inputs, None)
 
 
 def input_width(inputs_shape: Any) -> int:
@@ -132,8 +128,8 @@ def input_width(inputs_shape: Any) -> int:
     return check_positive_int("input_size", inputs_shape[-1] if shaped else inputs_shape, minimum=0)
 
 
-def check_inputs(inputs: Any, kernel: Tensor | None, recurrent_size: int = 0) -> None:
-    """Raise unless `inputs` is a floating point [B, I] that fits `kernel` [I + recurrent_size, ...]."""
+def check_inputs(inputs: Any, kernel: Tensor, recurrent_size: int = 0) -> None:
+    """Raise unless `inputs` is a floating point [B, I] that fits `kernel` [I + recurrent_size, ...], if it is built."""
     if not isinstance(inputs, Tensor):
         raise TypeError(
             problem(
@@ -162,7 +158,9 @@ def check_inputs(inputs: Any, kernel: Tensor | None, recurrent_size: int = 0) ->
                 fix=flatten if inputs.ndim > 2 else "Add a feature axis: `x.unsqueeze(-1)`.",
             )
         )
-    if kernel is not None and kernel.shape[0] - recurrent_size != inputs.shape[1]:
+    if is_lazy(kernel):
+        return
+    if kernel.shape[0] - recurrent_size != inputs.shape[1]:
         raise ValueError(
             problem(
                 "`inputs` have another width than the cell was built for",
@@ -171,10 +169,9 @@ def check_inputs(inputs: Any, kernel: Tensor | None, recurrent_size: int = 0) ->
                 fix="Use one cell for each input width: a cell owns the weights of its first call.",
             )
         )
-    if kernel is not None:
-        check_same_device("inputs", inputs, "the cell's parameters", kernel)
-        fix = f"Convert one: `inputs.to({kernel.dtype})`, or `cell.to({inputs.dtype})`."
-        check_same_dtype("inputs", inputs, "the cell's parameters", kernel, fix)
+    check_same_device("inputs", inputs, "the cell's parameters", kernel)
+    fix = f"Convert one: `inputs.to({kernel.dtype})`, or `cell.to({inputs.dtype})`."
+    check_same_dtype("inputs", inputs, "the cell's parameters", kernel, fix)
 
 
 def check_state_fits(inputs: Tensor, state: Tensor) -> None:

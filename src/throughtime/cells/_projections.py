@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_positive_int, problem, shape_of, type_name
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import RNNCell, check_cell, floating_dtype
@@ -70,9 +71,13 @@ class InputProjectionWrapper(_LazyWrapper):
         """The cell inside sees the projected inputs."""
         return (None, self.num_proj)
 
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """The inputs fit the projection."""
+        check_inputs(inputs, self.kernel)
+
     def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside on the projected `inputs` [B, I]."""
-        check_inputs(inputs, self.kernel)
+        self.check_step(inputs, state)
         projected = torch.addmm(self.bias, inputs, self.kernel)
         output, state = self.cell(projected if self.activation is None else self.activation(projected), state)
         return output, state
@@ -110,7 +115,18 @@ class OutputProjectionWrapper(_LazyWrapper):
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"kernel": (self._inner_size, self.output_size), "bias": (self.output_size,)}
 
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """What fits the cell inside fits."""
+        if isinstance(self.cell, RNNCell):
+            self.cell.check_step(inputs, state)
+
+    def initialize_parameters(self, inputs: Any, state: Any = None) -> None:
+        """What goes in is the inner cell's business: the projection takes dtype and device of the state."""
+        if not self.built:
+            device = next((leaf.device for leaf in _nest.flatten(state) if isinstance(leaf, Tensor)), None)
+            LazyCell.build(self, self._inner_size, dtype=floating_dtype(state), device=device)
+
+    def forward(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell inside, its output projected to [B, output_size]."""
         output, state = self.cell(inputs, state)
         projected = torch.addmm(self.bias, output, self.kernel)
@@ -154,18 +170,19 @@ class EmbeddingWrapper(_LazyWrapper):
     def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Unlike other cells, the table takes its dtype from the state: the inputs are integers."""
         if not self.built:
-            self._check_ids(inputs)
+            self.check_step(inputs, state)
             self.build(inputs.shape, dtype=floating_dtype(state), device=inputs.device)
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""
-        self._check_ids(inputs)
+        self.check_step(inputs, state)
         rows = functional.embedding(inputs.reshape(-1).long(), self.embedding)
         output, state = self.cell(rows, state)
         return output, state
 
-    def _check_ids(self, ids: Any) -> None:
-        """Integers, one for each row, that the table has rows for."""
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """The inputs are integers, one for each row, that the table has rows for."""
+        ids = inputs
         fix = "Convert with `ids.long()`, one id for each row."
         if not isinstance(ids, Tensor):
             expected = "a tensor of integers"

@@ -48,6 +48,11 @@ class CellWrapper(Wrapping, RNNCell):
         check_cell("cell", cell)
         self.cell = cell
 
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """What fits the cell inside fits."""
+        if isinstance(self.cell, RNNCell):
+            self.cell.check_step(inputs, state)
+
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the cell inside."""
         if isinstance(self.cell, RNNCell):
@@ -113,6 +118,10 @@ class DeviceWrapper(CellWrapper):
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the cell inside, on the wrapper's device."""
         super().build(inputs_shape, dtype=dtype, device=self.device)
+
+    def check_step(self, inputs: Any, state: Any) -> None:
+        """What fits the cell inside fits, once it is brought over."""
+        super().check_step(self._bring(inputs), self._bring(state))
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside, on its device."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from throughtime._errors import problem, type_name
+from throughtime._errors import check_name, problem, type_name
 from throughtime.cells import DeviceWrapper, DropoutWrapper, MultiRNNCell, ResidualWrapper, RNNCell
 
 # The core wrappers of TensorFlow add no level to the names of what they wrap; those of contrib do.
@@ -15,7 +15,7 @@ _NAMELESS = (DropoutWrapper, ResidualWrapper, DeviceWrapper)
 
 
 def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parameter]:
-    """A cell's parameters by the names of TensorFlow's variables, in the order in which TensorFlow makes them.
+    """A cell's parameters by the names of TensorFlow's variables.
 
     `scope` is that of the unroll; None takes the one of the cell's first unroll, or "rnn".
 
@@ -32,8 +32,7 @@ def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parame
                 fix="Inherit from tt.RNNCell.",
             )
         )
-    if scope is None:
-        scope = cell.variable_scope or "rnn"
+    scope = check_name("scope", scope) or cell.variable_scope or "rnn"
     names: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for name, parameter in _walk(cell, scope):

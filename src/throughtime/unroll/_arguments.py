@@ -102,7 +102,7 @@ def fit_state(state_size: Any, state: Any, batch_size: int, device: torch.device
 
 def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what: str) -> Any:
     # A part without a size, such as a TensorArray, is taken as it is.
-    if size == () and not isinstance(size, torch.Size):
+    if isinstance(size, tuple) and not isinstance(size, torch.Size):
         return leaf
     expected = (batch_size, *dims(size))
     fix = "Make one with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
@@ -133,7 +133,8 @@ def check_output_dtype(dtype: Any, state: Any) -> torch.dtype:
                 fix="Pass `dtype=`: it types the outputs, and the states keep theirs.",
             )
         )
-    return _nest.flatten(state)[0].dtype  # type: ignore[no-any-return]
+    found: torch.dtype = _nest.flatten(state)[0].dtype
+    return found
 
 
 def check_dtypes_agree(dtype: torch.dtype, state: Any, inputs: Any) -> None:

@@ -93,7 +93,8 @@ def _all_states(form: Form, schedule: Schedule, states: list[Any], final: Any) -
 def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool) -> Unrolled:
     """Nothing to run (T = 0, or every length 0): blank outputs, the state as it came, a cell built all the same."""
     first_steps = _nest.map_leaves(lambda leaf: form.rows(leaf)[:0], inputs)
-    build_for(step.cell, first_steps, state)
+    no_rows = _nest.map_leaves(lambda leaf: leaf[:0] if is_row_leaf(leaf) else leaf, state)
+    build_for(step.cell, first_steps, no_rows)
     device = next(leaf.device for leaf in _nest.flatten([state, first_steps]) if isinstance(leaf, Tensor))
     outputs = _nest.map_leaves(lambda leaf: _blank(form, leaf, None), step.blank_output(0, device))
     states = None

@@ -46,7 +46,8 @@ class RNN(nn.Module):
         super().__init__()
         check_cell("cell", cell)
         check_parallel_iterations(parallel_iterations)
-        if returns not in RETURNS:
+        choice: Any = returns
+        if not isinstance(choice, str) or choice not in RETURNS:
             raise ValueError(
                 problem(
                     "`returns` is unknown",

@@ -188,12 +188,22 @@ class _Loop:
 def _first_inputs(inputs: Any) -> Any:
     """The inputs of the first step, which say how many rows there are."""
     leaves = _nest.flatten(inputs)
-    if inputs is None or not leaves or any(getattr(leaf, "ndim", 1) == 0 for leaf in leaves):
+    if inputs is None or not leaves or any(_rank(leaf) == 0 for leaf in leaves):
         what = "`loop_fn` must give the first input at time 0"
         got = _nest.describe(inputs) if _nest.is_nest(inputs) else type_name(inputs)
         fix = "Return the input of the first step, even if every row has finished."
         raise ValueError(problem(what, got=got, expected="a tensor [B, ...] or a nest of them", fix=fix))
-    return _nest.map_leaves(lambda leaf: as_tensor("the first input that `loop_fn` gives", leaf), inputs)
+    inputs = _nest.map_leaves(lambda leaf: as_tensor("the first input that `loop_fn` gives", leaf), inputs)
+    sizes = [leaf.shape[0] for leaf in _nest.flatten(inputs)]
+    if len(set(sizes)) > 1:
+        what, fix = "the first inputs that `loop_fn` gives differ in batch size", "Give every leaf B rows."
+        raise ValueError(problem(what, got=sizes, expected="one size", fix=fix))
+    return inputs
+
+
+def _rank(leaf: Any) -> int | None:
+    """The rank of an array or a number; None for what has none."""
+    return 0 if isinstance(leaf, float | int) else getattr(leaf, "ndim", None)
 
 
 def _take(tree: Any, rows: Tensor) -> Any:

@@ -45,8 +45,9 @@ def while_loop(
     check_callable("cond", cond, expected=function, fix="Pass a function, as in `cond=lambda i: i < 10`.")
     check_callable("body", body, expected=function, fix="Pass a function, as in `body=lambda i: i + 1`.")
     check_parallel_iterations(parallel_iterations)
-    for name, flag in (("back_prop", back_prop), ("swap_memory", swap_memory)):
-        check_flag(name, flag)
+    check_flag("back_prop", back_prop)
+    check_flag("swap_memory", swap_memory)
+    check_flag("return_same_structure", return_same_structure)
     variables = _open_variables(loop_vars)
     limit = (
         None if maximum_iterations is None else check_positive_int("maximum_iterations", maximum_iterations, minimum=0)
@@ -87,7 +88,7 @@ def _open_invariants(variables: Any, shape_invariants: Any) -> list[tuple[int | 
     found: list[Any] = []
     try:
         _nest.map_up_to(lambda _, shape: found.append(shape), variables, shape_invariants)
-    except ValueError:
+    except (TypeError, ValueError):
         what = "`shape_invariants` must have the structure of `loop_vars`"
         got, fix = repr(shape_invariants), "Give a list of dimensions for each tensor."
         raise ValueError(problem(what, got=got, expected=_nest.describe(variables), fix=fix)) from None

@@ -4,7 +4,7 @@ A kernel is either one constant, as in TensorFlow's own tests, or a ramp, which 
 
 Needs an environment with `tensorflow` and `tf_keras` (never this package's own). From the repository root:
 
-    TF_USE_LEGACY_KERAS=1 CUDA_VISIBLE_DEVICES= python tests/tensorflow/record_literals.py
+    TF_USE_LEGACY_KERAS=1 CUDA_VISIBLE_DEVICES= python tests/tf_tests/record_literals.py
 
 Core cells are run by TensorFlow. The contrib wrappers have no runnable copy left, so their numbers are worked out
 here in float64 numpy from the published equations. Each case names its origin.
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import tensorflow as tf
 
 v1 = tf.compat.v1
