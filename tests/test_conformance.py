@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from descriptors import BY_NAME, DESCRIPTORS, Descriptor, poisoned
-from unrolls import UNROLLS, Unroll, clipped
+from unrolls import EVERY_UNROLL, UNROLLS, Unroll, clipped
 
 pytestmark = pytest.mark.covers("conformance")
 
@@ -27,7 +27,6 @@ LENGTHS = {
     "above T": [T + 3, 1, T, 0, 100],
     "below 0": [-1, 2, -7, 0, 3],
 }
-EVERY_UNROLL = {unroll.name: unroll for unroll in UNROLLS}
 # `static_state_saving_rnn` has no `dtype` argument, so the state must have a dtype, and one only.
 UNTYPED = {("static state-saving", name) for name in ("integer counters", "no state")}
 # A scalar counts the calls of a cell; whether a step without rows calls it is not part of the contract.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
-from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from compare import check_close
-from descriptors import BY_NAME, DuckCell, NestCell, Pair, poisoned, random_inputs, settled
-from unrolls import UNROLLS, Unroll, dynamic, jagged, packed
+from descriptors import NestCell, Pair, random_inputs, settled
+from unrolls import EVERY_UNROLL, dynamic, jagged, packed
 
 pytestmark = pytest.mark.covers("conformance")
 
@@ -24,16 +22,6 @@ F64 = torch.float64
 B, T = 4, 5
 LENGTHS = [3, 1, 5, 2]
 WITH_EMPTY = [3, 0, 5, 2]
-
-
-def unrolls(*, user_loops: bool = True, empty_sequences: bool = False) -> pytest.MarkDecorator:
-    """All unrolls, or those that walk through time themselves, or those that take empty sequences."""
-    chosen = [
-        unroll
-        for unroll in UNROLLS
-        if (user_loops or unroll.name != "while_loop") and (unroll.empty_sequences or not empty_sequences)
-    ]
-    return pytest.mark.parametrize("unroll", chosen, ids=lambda unroll: unroll.name)
 
 
 @pytest.fixture
@@ -190,7 +178,7 @@ class TestLengths:
     @pytest.mark.parametrize("kind", LENGTH_KINDS.values(), ids=LENGTH_KINDS)
     @pytest.mark.parametrize("unroll", ["dynamic", "static", "both"])
     def test_of_any_kind(self, inputs: Tensor, kind: Callable[[list[int]], Any], unroll: str) -> None:
-        cell, run = gru(), by_name(unroll)
+        cell, run = gru(), EVERY_UNROLL[unroll].run
         want, got = (run(cell, inputs, given, None, torch.float32) for given in (WITH_EMPTY, kind(WITH_EMPTY)))
         check_close("results", want, got)
 
@@ -208,11 +196,6 @@ class TestLengths:
         assert not outputs.any()
 
 
-def by_name(name: str) -> Any:
-    """An unroll of the list."""
-    return next(unroll.run for unroll in UNROLLS if unroll.name == name)
-
-
 class TestNumpy:
     @pytest.mark.parametrize(
         "make",
@@ -221,9 +204,9 @@ class TestNumpy:
     )
     @pytest.mark.parametrize("unroll", ["dynamic", "dynamic time-major", "static", "both"])
     def test_arrays_stand_for_tensors(self, inputs: Tensor, make: Any, unroll: str) -> None:
-        cell, run = gru(), {"dynamic time-major": time_major, "static": static}.get(unroll, by_name(unroll))
+        cell, run = gru(), {"dynamic time-major": time_major, "static": static}.get(unroll, EVERY_UNROLL[unroll].run)
         state = torch.randn(B, 4)
-        want = by_name(unroll)(cell, inputs, WITH_EMPTY, state, torch.float32)
+        want = EVERY_UNROLL[unroll].run(cell, inputs, WITH_EMPTY, state, torch.float32)
         got = run(cell, make(inputs.numpy()), WITH_EMPTY, state.numpy(), torch.float32)
         check_close("results", want, got)
 
@@ -242,257 +225,6 @@ def static(cell: Any, array: np.ndarray, lengths: Any, state: Any, dtype: torch.
     return torch.stack(outputs, 1), final
 
 
-class TestStates:
-    @pytest.mark.parametrize("make", [tuple, list, lambda pair: tt.LSTMStateTuple(*pair)])
-    @pytest.mark.parametrize("unroll", ["dynamic", "static", "dynamic packed", "both"])
-    def test_any_pair_stands_for_an_lstm_state(self, inputs: Tensor, make: Any, unroll: str) -> None:
-        cell, pair = tt.LSTMCell(4), [torch.randn(B, 4), torch.randn(B, 4)]
-        _, final = by_name(unroll)(cell, inputs, LENGTHS, make(pair), torch.float32)
-        finals = final if unroll == "both" else [final]
-        assert all(type(one) is tt.LSTMStateTuple for one in finals)
-
-    def test_dicts_may_come_in_any_order(self) -> None:
-        case = BY_NAME["dict state"].case(3, 4)
-        other = OrderedDict(reversed(case.state.items()))
-        want, got = (dynamic(case.cell, case.inputs, [4, 0, 2], state, F64) for state in (case.state, other))
-        check_close("results", want, got)
-        assert list(got[1]) == ["z", "a"]
-
-    def test_an_expanded_state_starts_every_row(self, inputs: Tensor) -> None:
-        cell, start = gru(), torch.randn(4)
-        want, got = (
-            dynamic(cell, inputs, WITH_EMPTY, state, torch.float32)
-            for state in (start.repeat(B, 1), start.expand(B, 4))
-        )
-        check_close("results", want, got)
-
-    def test_layers_may_be_ducks(self, inputs: Tensor) -> None:
-        duck = settled(DuckCell(2), torch.ones(1, 1, 3), torch.float32)
-        cell = tt.MultiRNNCell([tt.GRUCell(3), duck])
-        outputs, state = tt.dynamic_rnn(cell, inputs, WITH_EMPTY, dtype=torch.float32)
-        below, _ = tt.dynamic_rnn(cell.cells[0], inputs, WITH_EMPTY, dtype=torch.float32)
-        above, final = tt.dynamic_rnn(duck, below, WITH_EMPTY, dtype=torch.float32)
-        check_close("results", (above, final), (outputs, state[1]))
-
-    def test_labels_have_a_dtype_of_their_own(self, inputs: Tensor) -> None:
-        class Labels(tt.RNNCell):
-            state_size, output_size = 3, torch.Size([])
-
-            def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-                state = state + inputs
-                return state.argmax(1), state
-
-        outputs, state = tt.dynamic_rnn(Labels(), inputs, WITH_EMPTY, torch.zeros(B, 3), torch.int64)
-        assert (outputs.dtype, outputs.shape, state.dtype) == (torch.int64, (B, T), torch.float32)
-        assert outputs[2].equal(inputs[2].cumsum(0).argmax(1))
-
-    def test_a_scalar_history_is_a_vector(self) -> None:
-        case = BY_NAME["integer counters"].case(2, 4)
-        lengths = [2, 1]
-        *_, final, states = tt.dynamic_rnn(case.cell, case.inputs, lengths, dtype=F64, all_states=True)
-        assert final["calls"].tolist() == 2
-        assert final["steps"].tolist() == lengths
-        assert states["calls"].tolist() == [1, 2, 2, 2]
-        assert states["steps"].tolist() == [[1, 2, 2, 2], [1, 1, 1, 1]]
-
-    @pytest.mark.parametrize("time", [0, 3])
-    def test_all_states_of_no_steps(self, time: int) -> None:
-        case = BY_NAME["integer counters"].case(2, time)
-        *_, states = tt.dynamic_rnn(case.cell, case.inputs, [0, 0], case.state, F64, all_states=True)
-        assert states["h"].shape == (2, time, 4)
-        assert states["h"].equal(case.state["h"].unsqueeze(1).expand(2, time, 4))
-        assert states["calls"].equal(case.state["calls"].expand(time))
-
-
-class Recorder(tt.RNNCell):
-    """Keeps what it sees in a TensorArray: a state that is no tensor, beside one that is, beside a scalar."""
-
-    state_size = (3, torch.Size([]), ())
-    output_size = 3
-
-    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
-        seen = tt.TensorArray(dtype, size=0, dynamic_size=True, clear_after_read=False)
-        return torch.zeros(batch_size, 3, dtype=dtype), torch.tensor(0), seen
-
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
-        total, time, seen = state
-        # Neither a state nor an output stays what it was, not even for inputs of zero.
-        total = total + inputs + 1
-        return total.cos(), (total, time + 1, seen.write(time, inputs))
-
-
-class TestTensorArrayStates:
-    @pytest.mark.parametrize("name", ["dynamic", "dynamic time-major", "static", "module", "raw"])
-    @pytest.mark.parametrize("lengths", [None, WITH_EMPTY, [2] * B, [0] * B], ids=["none", "mixed", "equal", "zero"])
-    def test_pass_through_whole(self, name: str, lengths: list[int] | None) -> None:
-        inputs = random_inputs(3, B, T, F64).requires_grad_()
-        real = [T] * B if lengths is None else lengths
-        alive = (torch.arange(T) < torch.tensor(real)[:, None]).unsqueeze(-1)
-        state = Recorder().zero_state(B, F64)
-        outputs, (total, time, seen) = by_name(name)(Recorder(), poisoned(inputs, real), lengths, state, F64)
-        clean = torch.where(alive, inputs, 0)
-        torch.testing.assert_close(outputs, torch.where(alive, (inputs + 1).cumsum(1).cos(), 0))
-        torch.testing.assert_close(total, torch.where(alive, inputs + 1, 0).sum(1))
-        assert time.item() == seen.size() == max(real)
-        if not max(real):
-            return
-        torch.testing.assert_close(seen.stack(), clean[:, : max(real)].transpose(0, 1))
-        gradient = torch.autograd.grad(outputs.sum() + total.sum(), inputs)[0]
-        assert gradient.isfinite().all()
-        assert not gradient[~alive.squeeze(-1)].any()
-
-    def test_in_both_directions(self) -> None:
-        inputs = random_inputs(3, B, T, F64)
-        (_, outputs), (_, (_, _, seen)) = tt.bidirectional_dynamic_rnn(
-            Recorder(), Recorder(), poisoned(inputs, WITH_EMPTY), WITH_EMPTY, dtype=F64
-        )
-        for row, length in enumerate(WITH_EMPTY):
-            back = inputs[row, :length].flip(0)
-            torch.testing.assert_close(seen.stack()[:length, row], back)
-            torch.testing.assert_close(outputs[row, :length].flip(0), (back + 1).cumsum(0).cos())
-            assert not outputs[row, length:].any()
-
-
-def test_a_finished_row_of_raw_rnn_is_out_of_reach(inputs: Tensor) -> None:
-    """Whatever `loop_fn` makes of it, it emits zeros, keeps its state and stays finished."""
-    ends, cell = torch.tensor(WITH_EMPTY), gru()
-
-    def loop_fn(time: Tensor, output: Any, state: Any, _loop_state: Any) -> Any:
-        step = inputs[:, min(int(time), T - 1)]
-        if output is None:
-            return time >= ends, step, torch.full((B, 4), 0.5), torch.zeros(4), None
-        # Rows are finished only in the step they end: raw_rnn must remember.
-        return time == ends, step, state + 1, output + 1, None
-
-    emitted, final, _ = tt.raw_rnn(cell, loop_fn)
-    outputs = emitted.stack().transpose(0, 1)
-    for row, length in enumerate(WITH_EMPTY):
-        state = torch.full((1, 4), 0.5)
-        for step in range(length):
-            output, state = cell(inputs[row : row + 1, step], state)
-            torch.testing.assert_close(outputs[row, step], output[0] + 1)
-            state = state + 1
-        assert not outputs[row, length:].any()
-        torch.testing.assert_close(final[row], state[0])
-
-
-class RowCounter(tt.RNNCell):
-    """Remembers how many rows each call had."""
-
-    state_size = output_size = 3
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[int] = []
-
-    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        self.rows.append(inputs.shape[0])
-        return inputs.tanh(), state + inputs
-
-
-class TestRows:
-    @unrolls(user_loops=False)
-    def test_past_their_length_are_not_computed(self, unroll: Unroll, inputs: Tensor) -> None:
-        lengths = WITH_EMPTY if unroll.empty_sequences else LENGTHS
-        cell = RowCounter()
-        unroll.run(cell, inputs, lengths, cell.zero_state(B, torch.float32), torch.float32)
-        expected = [sum(length > step for length in lengths) for step in range(max(lengths))]
-        assert cell.rows == expected * (2 if unroll.name.startswith("both") else 1)
-
-    @unrolls(empty_sequences=True)
-    def test_of_empty_sequences_call_nothing(self, unroll: Unroll, inputs: Tensor) -> None:
-        cell = RowCounter()
-        state = torch.randn(B, 3)
-        outputs, final = unroll.run(cell, inputs, [0] * B, state, torch.float32)
-        assert cell.rows == []
-        assert not any(leaf.any() for leaf in pytree.tree_leaves(outputs))
-        assert all(leaf.equal(state) for leaf in pytree.tree_leaves(final))
-
-    def test_are_computed_once_more_to_recompute(self, inputs: Tensor) -> None:
-        cell = RowCounter()
-        outputs, _ = tt.dynamic_rnn(cell, inputs.requires_grad_(), WITH_EMPTY, dtype=torch.float32, checkpoint_every=2)
-        once = [3, 3, 2, 1, 1]
-        assert cell.rows == once
-        outputs.sum().backward()
-        assert sorted(cell.rows) == sorted(once * 2)
-
-
-class TestModule:
-    def test_in_a_sequence_of_modules(self, inputs: Tensor) -> None:
-        model = nn.Sequential(
-            tt.RNN(tt.LSTMCell(4), returns="outputs"),
-            nn.Dropout(0.0),
-            tt.RNN(tt.GRUCell(2), returns="state"),
-            nn.Linear(2, 1),
-        )
-        assert model(inputs).shape == (B, 1)
-        assert sum(parameter.numel() for parameter in model.parameters()) == 7 * 16 + 16 + 6 * 6 + 6 + 3
-        assert "0.cell.kernel" in model.state_dict()
-
-    @pytest.mark.parametrize("all_states", [False, True])
-    def test_returns(self, inputs: Tensor, all_states: bool) -> None:
-        cell = gru()
-        want = tt.dynamic_rnn(cell, inputs, LENGTHS, dtype=torch.float32, all_states=all_states)
-        give = lambda returns: tt.RNN(cell, returns=returns, all_states=all_states)(inputs, LENGTHS)  # noqa: E731
-        check_close("both", want, give("both"))
-        check_close("outputs", want[0], give("outputs"))
-        check_close("state", want[1], give("state"))
-
-    def test_takes_its_dtype_from_the_inputs(self, inputs: Tensor) -> None:
-        for dtype in (torch.float32, torch.float64, torch.bfloat16):
-            assert tt.RNN(tt.GRUCell(4))(inputs.to(dtype))[0].dtype is dtype
-        ids = torch.zeros(2, 3, 1, dtype=torch.long)
-        assert tt.RNN(tt.EmbeddingWrapper(tt.GRUCell(4), 5, 3))(ids)[0].dtype is torch.float32
-        with_dtype = tt.RNN(tt.EmbeddingWrapper(tt.GRUCell(4), 5, 3), dtype=F64)
-        assert with_dtype(ids)[0].dtype is F64
-
-    def test_shows_what_is_not_the_default(self) -> None:
-        usual = repr(tt.RNN(RowCounter()))
-        assert usual == "RNN(\n  (cell): RowCounter()\n)"
-        options = {
-            "time_major": True,
-            "dtype": F64,
-            "parallel_iterations": 4,
-            "swap_memory": True,
-            "all_states": True,
-            "checkpoint_every": 2,
-            "scope": "encoder",
-            "returns": "state",
-        }
-        shown = repr(tt.RNN(RowCounter(), **options))
-        assert all(f"{name}={value!r}" in shown for name, value in options.items())
-
-
-class TestAutocast:
-    @unrolls(user_loops=False)
-    @pytest.mark.parametrize("name", ["LSTM", "BasicRNN", "nests", "OutputProjection"])
-    def test_outputs_and_states_keep_the_dtype_asked_for(self, unroll: Unroll, name: str) -> None:
-        case = BY_NAME[name].case(B, T, torch.float32)
-        run = lambda: unroll.run(case.cell, case.inputs, LENGTHS, case.state, torch.float32)  # noqa: E731
-        with torch.autocast("cpu", torch.bfloat16):
-            results = run()
-        exact = pytree.tree_leaves(run())
-        for got, want in zip(pytree.tree_leaves(results), exact, strict=True):
-            assert got.dtype is torch.float32
-            check_close("results", want.bfloat16(), got.bfloat16())
-        sum(leaf.sum() for leaf in pytree.tree_leaves(results)).backward()
-        assert all(parameter.grad.isfinite().all() for parameter in case.cell.parameters())
-
-    def test_is_really_used(self, inputs: Tensor) -> None:
-        seen = set()
-
-        class Spy(NestCell):
-            def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-                seen.add((inputs @ self.kernel[:3]).dtype)
-                return super().forward(inputs, state)
-
-        cell = settled(Spy(3, 2, 2), inputs[:1, :1], torch.float32)
-        seen.clear()
-        with torch.autocast("cpu", torch.bfloat16):
-            tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
-        assert seen == {torch.bfloat16}
-
-
 def test_parallel_iterations_and_swapping_change_nothing(inputs: Tensor) -> None:
     cell = gru()
     want = dynamic(cell, inputs, LENGTHS, None, torch.float32)
@@ -507,27 +239,6 @@ def test_ids_in_the_padding_are_never_looked_up() -> None:
     assert outputs.isfinite().all()
     with pytest.raises(tt.InvalidArgumentError, match="outside of the table"):
         tt.dynamic_rnn(cell, ids, [3, 1], dtype=torch.float32)
-
-
-def test_a_device_wrapper_changes_nothing_at_home(inputs: Tensor) -> None:
-    cell = gru()
-    wrapped = tt.DeviceWrapper(cell, "cpu")
-    assert wrapped.device == torch.device("cpu")
-    assert wrapped.wrapped_cell is wrapped.cell is cell
-    assert list(wrapped.state_dict()) == [f"cell.{name}" for name in cell.state_dict()]
-    want, got = (dynamic(one, inputs, LENGTHS, None, torch.float32) for one in (cell, wrapped))
-    check_close("results", want, got)
-
-
-@pytest.mark.parametrize("through", ["dynamic", "static", "build"])
-def test_one_cell_in_two_layers_of_different_widths(inputs: Tensor, through: str) -> None:
-    cell = tt.MultiRNNCell([tt.LSTMCell(4)] * 3)
-    run = (lambda: cell.build(3)) if through == "build" else lambda: by_name(through)(cell, inputs, None, None, F64)
-    right = r"MultiRNNCell\(\[LSTMCell\(4\) for _ in range\(3\)\]\)"
-    with pytest.raises(ValueError, match=right) as error:
-        run()
-    assert "cells 0 and 1 of the MultiRNNCell are the same LSTMCell object" in str(error.value)
-    assert "widths 3 and 4" in str(error.value)
 
 
 def test_nests_keep_their_types() -> None:

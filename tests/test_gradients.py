@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 import throughtime as tt
 from compare import measure, weights
 from descriptors import BY_NAME, DESCRIPTORS, Case, Descriptor, poisoned, random_inputs
-from unrolls import UNROLLS, Unroll, dynamic
+from unrolls import EVERY_UNROLL, Unroll, dynamic, each_unroll
 
 pytestmark = pytest.mark.covers("gradients")
 
@@ -25,10 +25,7 @@ SMOOTH = [descriptor for descriptor in DESCRIPTORS if descriptor.name != "BasicR
 every_cell = pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
 every_smooth_cell = pytest.mark.parametrize("descriptor", SMOOTH, ids=lambda descriptor: descriptor.name)
 # torch's own way from a jagged NestedTensor to its rows has no second derivative.
-TWICE = [unroll for unroll in UNROLLS if unroll.name != "dynamic jagged"]
-
-every_unroll = pytest.mark.parametrize("unroll", UNROLLS, ids=lambda unroll: unroll.name)
-every_unroll_twice = pytest.mark.parametrize("unroll", TWICE, ids=lambda unroll: unroll.name)
+every_unroll, every_unroll_twice = each_unroll(), each_unroll(but="dynamic jagged")
 
 
 def sources(case: Case) -> list[Tensor]:
@@ -162,7 +159,7 @@ def test_only_one_leaf_is_used(descriptor: Descriptor) -> None:
 
 def check_part(descriptor: Descriptor, part: Any) -> None:
     """The gradient of a part of the results is that of the oracle."""
-    unroll = UNROLLS[0]
+    unroll = EVERY_UNROLL["dynamic"]
     chosen = unroll._replace(
         run=lambda *problem: part(*unroll.run(*problem)), reference=lambda *problem: part(*unroll.reference(*problem))
     )

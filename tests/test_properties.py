@@ -17,12 +17,11 @@ import throughtime as tt
 from compare import check_same, compare, measure
 from descriptors import BY_NAME, DESCRIPTORS, Case, Descriptor, Pair, nest, poisoned, random_inputs, settled
 from oracle import oracle
-from unrolls import UNROLLS, both, clipped, dynamic, transposed
+from unrolls import EVERY_UNROLL, UNROLLS, both, clipped, dynamic, transposed
 
 pytestmark = pytest.mark.covers("properties")
 
 F64 = torch.float64
-EVERY_UNROLL = {unroll.name: unroll for unroll in UNROLLS}
 CARRYING = ["dynamic", "dynamic time-major", "dynamic jagged", "dynamic recomputed", "module", "static", "raw"]
 
 JUST_ONE = [BY_NAME["GRU"]]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -221,3 +222,10 @@ UNROLLS = [
     Unroll("both stacked", both_stacked, both_directions),
     Unroll("both stacked static", both_stacked_static, both_directions),
 ]
+EVERY_UNROLL = {unroll.name: unroll for unroll in UNROLLS}
+
+
+def each_unroll(but: str | None = None) -> pytest.MarkDecorator:
+    """Run a test for every unroll, except perhaps one."""
+    chosen = [unroll for unroll in UNROLLS if unroll.name != but]
+    return pytest.mark.parametrize("unroll", chosen, ids=lambda unroll: unroll.name)

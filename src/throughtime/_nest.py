@@ -1,67 +1,87 @@
 """Nested structures: tuples, lists, dicts and named tuples of tensors.
 
-A thin layer over torch's own pytrees. It adds three things: `torch.Size` is a leaf (it stands where TensorFlow
-has a `TensorShape`), a `PackedSequence` is a leaf, and `conform` lets a plain tuple stand for a named one.
+The nests of TensorFlow's contract, with two kinds of leaf that look like structures: a `torch.Size` (it stands where
+TensorFlow has a `TensorShape`) and a `PackedSequence`. torch has pytrees of its own, but a loop asks at every step, and
+they took as long over a small state as the cell itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils import _pytree as pytree
 
 from throughtime._errors import problem, type_name
 
 Nest = Any
 """A leaf, or a tuple, list, dict or named tuple of nests."""
 
-
-def _is_leaf(node: object) -> bool:
-    return isinstance(node, torch.Size | PackedSequence)
+_LEAVES = (torch.Tensor, torch.Size, PackedSequence)
 
 
 def is_nest(value: object) -> bool:
     """Whether `value` is a structure rather than a leaf."""
-    # The most frequent answer by far, and torch's own takes its time over it.
-    if isinstance(value, torch.Tensor):
-        return False
-    return not pytree.tree_is_leaf(value, is_leaf=_is_leaf)
-
-
-def flatten(tree: Nest) -> list[Any]:
-    """The leaves of `tree`, in order."""
-    return pytree.tree_leaves(tree, is_leaf=_is_leaf)
-
-
-def pack_as(template: Nest, leaves: Iterable[Any]) -> Nest:
-    """`leaves` in the structure of `template`."""
-    return pytree.tree_unflatten(leaves, pytree.tree_structure(template, is_leaf=_is_leaf))
-
-
-def map_leaves(function: Callable[..., Any], tree: Nest, *others: Nest) -> Nest:
-    """`function` applied leaf by leaf; the `others` have the structure of `tree`."""
-    return pytree.tree_map(function, tree, *others, is_leaf=_is_leaf)
-
-
-def map_up_to(function: Callable[..., Any], template: Nest, tree: Nest) -> Nest:
-    """`function(template_leaf, value)`, where a value may be a whole subtree below a leaf of `template`."""
-    if not is_nest(template) or not children(template):
-        return function(template, tree)
-    parts = zip(children(template), _matching_children(template, tree, "a nest"), strict=True)
-    return rebuild(template, [map_up_to(function, *part) for part in parts])
+    return isinstance(value, tuple | list | dict) and not isinstance(value, _LEAVES)
 
 
 def children(node: Nest) -> list[Any]:
     """The direct children of a structure, nested or not."""
-    return pytree.tree_leaves(node, is_leaf=lambda child: child is not node)
+    return list(node.values()) if isinstance(node, dict) else list(node)
 
 
 def rebuild(node: Nest, new_children: Iterable[Any]) -> Nest:
     """A structure of the type of `node` with other direct children."""
-    return pytree.tree_unflatten(new_children, pytree.tree_structure(node, is_leaf=lambda child: child is not node))
+    if isinstance(node, dict):
+        # A copy keeps what a subclass carries besides its items, such as a default factory.
+        new = copy.copy(node)
+        new.update(zip(node, new_children, strict=True))
+        return new
+    make = getattr(node, "_make", type(node))
+    return make(new_children)
+
+
+def flatten(tree: Nest) -> list[Any]:
+    """The leaves of `tree`, in order."""
+    if not is_nest(tree):
+        return [tree]
+    leaves: list[Any] = []
+    for child in children(tree):
+        if is_nest(child):
+            leaves += flatten(child)
+        else:
+            leaves.append(child)
+    return leaves
+
+
+def pack_as(template: Nest, leaves: Iterable[Any]) -> Nest:
+    """`leaves` in the structure of `template`."""
+    if not is_nest(template):
+        (leaf,) = leaves
+        return leaf
+    return _pack(template, iter(leaves))
+
+
+def _pack(template: Nest, leaves: Iterator[Any]) -> Nest:
+    return rebuild(template, [_pack(child, leaves) if is_nest(child) else next(leaves) for child in children(template)])
+
+
+def map_leaves(function: Callable[..., Any], tree: Nest, *others: Nest) -> Nest:
+    """`function` applied leaf by leaf; the `others` have the structure of `tree`."""
+    if not is_nest(tree):
+        return function(tree, *others)
+    parts = [children(tree), *(_matching_children(tree, other, "a nest") for other in others)]
+    return rebuild(tree, [map_leaves(function, *part) for part in zip(*parts, strict=True)])
+
+
+def map_up_to(function: Callable[..., Any], template: Nest, tree: Nest) -> Nest:
+    """`function(template_leaf, value)`, where a value may be a whole subtree below a leaf of `template`."""
+    if not is_nest(template) or not template:
+        return function(template, tree)
+    parts = zip(children(template), _matching_children(template, tree, "a nest"), strict=True)
+    return rebuild(template, [map_up_to(function, *part) for part in parts])
 
 
 def describe(tree: Nest) -> str:

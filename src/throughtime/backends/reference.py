@@ -100,15 +100,15 @@ def run_masked(
     finished: Sequence[torch.Tensor],
     state: Any,
 ) -> Walk:
-    """The same for states that have no rows to drop, such as a TensorArray: every row runs, ended rows are masked.
+    """The same for states without rows to drop, such as a TensorArray: all rows run; those that ended keep their state.
 
-    `finished[t]` [B] says which rows have ended before step t. Their inputs are zeroed, so that nothing in the padding
-    can reach a gradient; their output is zero and their state is kept.
+    `finished[t]` [B] says which rows have ended before step t. Their inputs must be zeros, so that nothing in the
+    padding can reach a gradient; their outputs mean nothing.
     """
     outputs = []
     for step_inputs, ended in zip(inputs, finished, strict=True):
-        output, new_state = step(select(ended, None, step_inputs), state)
-        outputs.append(select(ended, None, output))
+        output, new_state = step(step_inputs, state)
+        outputs.append(output)
         state = select(ended, state, new_state)
     return Walk(outputs, [], state)
 

@@ -150,7 +150,9 @@ class LSTMCell(LazyCell):
 
     def _open_state(self, inputs: Tensor, state: Any) -> tuple[Tensor, Tensor]:
         """The memory and the output in `state`, checked against `inputs`."""
-        if self.state_is_tuple:
+        if isinstance(state, LSTMStateTuple) and self.state_is_tuple:
+            c, h = state
+        elif self.state_is_tuple:
             _nest.check_nested(self.state_size, state, "`state`")
             c, h = _nest.conform(self.state_size, state, "`state`")
         else:

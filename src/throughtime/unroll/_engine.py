@@ -51,7 +51,8 @@ def unroll(
         if isinstance(schedule, Ragged):
             assert isinstance(form, Padded)
             assert lengths is not None
-            return _unroll_masked(step, form, inputs, lengths, state, reverse)
+            with swapping(swap_memory, cell, (inputs, state)):
+                return _unroll_masked(step, form, inputs, lengths, state, reverse)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
@@ -142,5 +143,6 @@ def _unroll_masked(step: Step, form: Padded, inputs: Any, lengths: list[int], st
     walk = reference.run_masked(step, _steps(dense, aligned)[:count], finished, state)
     idle = _nest.map_leaves(torch.zeros_like, walk.outputs[0])
     padded = _join(dense, walk.outputs + [idle] * (form.max_time - count))
+    # The same once more for the outputs: back to the end, and zeros past it.
     outputs = _nest.map_leaves(lambda leaf: walked.put(forward.take(leaf)), padded)
     return Unrolled(outputs, walk.state, None)
