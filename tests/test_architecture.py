@@ -24,6 +24,7 @@ EVERY_FILE = [
 
 FACADE = "throughtime/__init__.py"
 LAYERS = (
+    {"__main__"},
     {"cli"},
     {FACADE},
     {"train", "tf1"},

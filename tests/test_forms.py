@@ -1,8 +1,9 @@
-"""The forms in which sequences, lengths and states come: what comes in comes out, and padding is never computed."""
+"""The forms in which sequences and lengths come: packed, jagged, nested, numpy. What comes in comes out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,11 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 
 import throughtime as tt
 from compare import check_close
-from descriptors import NestCell, Pair, random_inputs, settled
-from unrolls import EVERY_UNROLL, dynamic, jagged, packed
+from descriptors import Pair, nest, settled
+from unrolls import EVERY_UNROLL, dynamic, from_jagged, from_packed, to_jagged, to_packed
 
 pytestmark = pytest.mark.covers("conformance")
 
-F64 = torch.float64
 B, T = 4, 5
 LENGTHS = [3, 1, 5, 2]
 WITH_EMPTY = [3, 0, 5, 2]
@@ -29,9 +29,9 @@ def inputs() -> Tensor:
     return torch.randn(B, T, 3)
 
 
-def gru(**options: Any) -> tt.GRUCell:
+def gru() -> tt.GRUCell:
     """A cell for the inputs above."""
-    return settled(tt.GRUCell(4, **options), torch.ones(1, 1, 3), torch.float32)
+    return settled(tt.GRUCell(4), torch.ones(1, 1, 3), torch.float32)
 
 
 class TestPacked:
@@ -124,21 +124,13 @@ class TestJagged:
         torch.testing.assert_close(outputs.values(), states.values())
 
 
-@pytest.mark.parametrize("pad", [packed, jagged], ids=["packed", "jagged"])
-def test_both_directions_and_layers_keep_the_form(inputs: Tensor, pad: Any) -> None:
-    # A cell stands for the unroll: the outputs of both directions side by side, the states as a pair.
+@pytest.mark.parametrize(("to", "back"), [(to_packed, from_packed), (to_jagged, from_jagged)], ids=["packed", "jagged"])
+def test_layers_of_both_directions_keep_the_form(inputs: Tensor, to: Any, back: Any) -> None:
     cells = [settled(tt.GRUCell(2), torch.ones(1, 1, width), torch.float32) for width in (3, 3, 4, 4)]
-
-    def stacked(_cell: Any, sequences: Any, lengths: Any, _state: Any, dtype: torch.dtype) -> Any:
-        outputs, *states = tt.stack_bidirectional_dynamic_rnn(
-            cells[::2], cells[1::2], sequences, dtype=dtype, sequence_length=lengths
-        )
-        return outputs, states
-
-    padded = stacked(None, inputs, LENGTHS, None, torch.float32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tt, "dynamic_rnn", stacked)
-        check_close("results", padded, pad(None, inputs, LENGTHS, None, torch.float32))
+    stack = partial(tt.stack_bidirectional_dynamic_rnn, cells[::2], cells[1::2], dtype=torch.float32)
+    padded, *want = stack(inputs, sequence_length=LENGTHS)
+    outputs, *got = stack(to(inputs, LENGTHS))
+    check_close("results", (padded, want), (back(outputs, LENGTHS, T), got))
 
 
 NUMPY_KINDS = [
@@ -242,10 +234,8 @@ def test_ids_in_the_padding_are_never_looked_up() -> None:
 
 
 def test_nests_keep_their_types() -> None:
-    cell = settled(
-        NestCell(Pair(1, [2]), [1, (2,)], {"b": 1, "a": Pair(1, 2)}), random_inputs(Pair(1, [2]), 1, 1, F64), F64
-    )
-    outputs, state = tt.dynamic_rnn(cell, random_inputs(Pair(1, [2]), 2, 3, F64), [3, 1], dtype=F64)
+    case = nest("types", Pair(1, [2]), [1, (2,)], {"b": 1, "a": Pair(1, 2)}).case(2, 3)
+    outputs, state = tt.dynamic_rnn(case.cell, case.inputs, [3, 1], dtype=case.dtype)
     assert list(outputs) == ["b", "a"]
     assert type(outputs["a"]) is Pair
     assert (type(state), type(state[1])) == (list, tuple)

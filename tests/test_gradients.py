@@ -25,7 +25,7 @@ SMOOTH = [descriptor for descriptor in DESCRIPTORS if descriptor.name != "BasicR
 every_cell = pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
 every_smooth_cell = pytest.mark.parametrize("descriptor", SMOOTH, ids=lambda descriptor: descriptor.name)
 # torch's own way from a jagged NestedTensor to its rows has no second derivative.
-every_unroll, every_unroll_twice = each_unroll(), each_unroll(but="dynamic jagged")
+every_unroll, every_unroll_twice = each_unroll(), each_unroll(but="jagged")
 
 
 def sources(case: Case) -> list[Tensor]:

@@ -192,7 +192,7 @@ class TestRows:
         assert cell.rows == expected * (2 if unroll.name.startswith("both") else 1)
 
     # torch packs no empty sequences.
-    @each_unroll(but="dynamic packed")
+    @each_unroll(but="packed")
     def test_of_empty_sequences_call_nothing(self, unroll: Unroll, inputs: Tensor) -> None:
         cell = RowCounter()
         state = torch.randn(B, 3)

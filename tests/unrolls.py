@@ -97,32 +97,61 @@ def raw(cell: Any, inputs: Any, lengths: Lengths, state: Any, dtype: torch.dtype
     return pytree.tree_map(padded, emitted), final
 
 
-def packed(
-    cell: Any, inputs: Any, lengths: Lengths, state: Any, dtype: torch.dtype, *, enforce_sorted: bool = False
-) -> Any:
-    real = clipped(lengths, inputs)
-    pack = partial(pack_padded_sequence, lengths=torch.tensor(real), batch_first=True, enforce_sorted=enforce_sorted)
-    outputs, final = tt.dynamic_rnn(cell, pytree.tree_map(pack, inputs), None, state, dtype)
-    time = pytree.tree_leaves(inputs)[0].shape[1]
-    return pytree.tree_map(
-        lambda leaf: pad_packed_sequence(leaf, batch_first=True, total_length=time)[0], outputs, is_leaf=_is_packed
-    ), final
+def to_packed(inputs: Any, lengths: Sequence[int]) -> Any:
+    """Sequences [B, T, ...] as `PackedSequence`s."""
+    pack = partial(pack_padded_sequence, lengths=torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    return pytree.tree_map(pack, inputs)
 
 
-def jagged(cell: Any, inputs: Any, lengths: Lengths, state: Any, dtype: torch.dtype) -> Any:
-    real = torch.tensor(clipped(lengths, inputs))
-    leaves, structure = pytree.tree_flatten(inputs)
-    offsets = torch.nn.functional.pad(real.cumsum(0), (1, 0))
-    kept = torch.arange(leaves[0].shape[1]) < real[:, None]
-    rows = [torch.nested.nested_tensor_from_jagged(leaf[kept], offsets) for leaf in leaves]
-    outputs, final = tt.dynamic_rnn(cell, structure.unflatten(rows), None, state, dtype)
-    return pytree.tree_map(lambda leaf: _spread(leaf.values(), kept), outputs), final
+def from_packed(outputs: Any, lengths: Sequence[int], time: int) -> Any:
+    """And back."""
+    unpack = partial(pad_packed_sequence, batch_first=True, total_length=time)
+    return pytree.tree_map(lambda leaf: unpack(leaf)[0], outputs, is_leaf=_is_packed)
 
 
-def _spread(rows: Tensor, kept: Tensor) -> Tensor:
-    """Rows put where `kept` [B, T] is true."""
-    blank = rows.new_zeros(kept.numel(), *rows.shape[1:])
-    return blank.index_put((kept.flatten().nonzero().squeeze(1),), rows).unflatten(0, kept.shape)
+def to_jagged(inputs: Any, lengths: Sequence[int]) -> Any:
+    """Sequences [B, T, ...] as jagged `NestedTensor`s."""
+    offsets = torch.nn.functional.pad(torch.tensor(lengths).cumsum(0), (1, 0))
+
+    def leaf(one: Tensor) -> Tensor:
+        return torch.nested.nested_tensor_from_jagged(one[_alive(lengths, one.shape[1])], offsets)
+
+    return pytree.tree_map(leaf, inputs)
+
+
+def from_jagged(outputs: Any, lengths: Sequence[int], time: int) -> Any:
+    """And back."""
+    places = _alive(lengths, time).flatten().nonzero().squeeze(1)
+
+    def leaf(one: Tensor) -> Tensor:
+        blank = one.new_zeros(len(lengths) * time, *one.values().shape[1:])
+        return blank.index_put((places,), one.values()).unflatten(0, (len(lengths), time))
+
+    return pytree.tree_map(leaf, outputs)
+
+
+def _alive(lengths: Sequence[int], time: int) -> Tensor:
+    return torch.arange(time) < torch.tensor(lengths)[:, None]
+
+
+def without_padding(to: Any, back: Any) -> tuple[Unrolling, Unrolling]:
+    """One direction and both, over another form of sequences."""
+
+    def one_way(cell: Any, inputs: Any, lengths: Lengths, state: Any, dtype: torch.dtype) -> Any:
+        real, time = clipped(lengths, inputs), pytree.tree_leaves(inputs)[0].shape[1]
+        outputs, final = tt.dynamic_rnn(cell, to(inputs, real), None, state, dtype)
+        return back(outputs, real, time), final
+
+    def both_ways(cell: Any, inputs: Any, lengths: Lengths, state: Any, dtype: torch.dtype) -> Any:
+        real, time = clipped(lengths, inputs), pytree.tree_leaves(inputs)[0].shape[1]
+        outputs, finals = tt.bidirectional_dynamic_rnn(cell, cell, to(inputs, real), None, state, state, dtype)
+        return back(outputs, real, time), finals
+
+    return one_way, both_ways
+
+
+packed, both_packed = without_padding(to_packed, from_packed)
+jagged, both_jagged = without_padding(to_jagged, from_jagged)
 
 
 def looped(cell: Any, inputs: Any, lengths: Lengths, state: Any, dtype: torch.dtype) -> Any:
@@ -218,6 +247,8 @@ UNROLLS = [
     Unroll("while_loop", looped),
     Unroll("both", both, both_directions),
     Unroll("both time-major", both_time_major, both_directions),
+    Unroll("both packed", both_packed, both_directions, empty_sequences=False),
+    Unroll("both jagged", both_jagged, both_directions),
     Unroll("both static", both_static, both_directions),
     Unroll("both stacked", both_stacked, both_directions),
     Unroll("both stacked static", both_stacked_static, both_directions),
@@ -225,7 +256,7 @@ UNROLLS = [
 EVERY_UNROLL = {unroll.name: unroll for unroll in UNROLLS}
 
 
-def each_unroll(but: str | None = None) -> pytest.MarkDecorator:
-    """Run a test for every unroll, except perhaps one."""
-    chosen = [unroll for unroll in UNROLLS if unroll.name != but]
+def each_unroll(*, but: str | None = None) -> pytest.MarkDecorator:
+    """Run a test for every unroll whose name does not end so."""
+    chosen = [unroll for unroll in UNROLLS if but is None or not unroll.name.endswith(but)]
     return pytest.mark.parametrize("unroll", chosen, ids=lambda unroll: unroll.name)
