@@ -39,6 +39,7 @@ coverage: setup  ## all tests, then the lines of the package that none of them r
 bench: setup  ## time the reference loop against torch.nn; on a GPU, measure swap_memory too
 	$(BIN)/python benchmarks/reference.py
 	$(BIN)/python benchmarks/swap_memory.py
+	$(BIN)/python tools/tables.py
 
 docs: .venv/installed-docs  ## build the documentation into docs/_site; a broken link is an error
 	$(BIN)/zensical build --clean --strict

@@ -133,19 +133,8 @@ def test_layers_of_both_directions_keep_the_form(inputs: Tensor, to: Any, back: 
     check_close("results", (padded, want), (back(outputs, LENGTHS, T), got))
 
 
-NUMPY_KINDS = [
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
+NUMPY_INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NUMPY_FLOATS = ["float16", "float32", "float64"]
 TORCH_INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32]
 TORCH_FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 LENGTH_KINDS: dict[str, Callable[[list[int]], Any]] = {
@@ -158,7 +147,9 @@ LENGTH_KINDS: dict[str, Callable[[list[int]], Any]] = {
     "strided tensor": lambda lengths: torch.tensor(lengths).repeat_interleave(2)[::2],
     "tensor with a gradient": lambda lengths: torch.tensor(lengths, dtype=torch.float32, requires_grad=True),
     "floats are truncated": lambda lengths: [length + 0.9 for length in lengths],
-    **{f"numpy {kind}": lambda lengths, kind=kind: np.array(lengths, kind) for kind in NUMPY_KINDS},
+    **{
+        f"numpy {kind}": lambda lengths, kind=kind: np.array(lengths, kind) for kind in [*NUMPY_INTEGERS, *NUMPY_FLOATS]
+    },
     **{
         str(kind): lambda lengths, kind=kind: torch.tensor(lengths).to(kind)
         for kind in [*TORCH_INTEGERS, *TORCH_FLOATS]

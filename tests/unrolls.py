@@ -124,8 +124,9 @@ def from_jagged(outputs: Any, lengths: Sequence[int], time: int) -> Any:
     places = _alive(lengths, time).flatten().nonzero().squeeze(1)
 
     def leaf(one: Tensor) -> Tensor:
-        blank = one.new_zeros(len(lengths) * time, *one.values().shape[1:])
-        return blank.index_put((places,), one.values()).unflatten(0, (len(lengths), time))
+        rows = one.values()
+        blank = rows.new_zeros(len(lengths) * time, *rows.shape[1:])
+        return blank.index_put((places,), rows).unflatten(0, (len(lengths), time))
 
     return pytree.tree_map(leaf, outputs)
 

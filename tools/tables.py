@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "memory.md",)
+PAGES = (ROOT / "docs" / "memory.md", ROOT / "docs" / "speed.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -48,7 +48,21 @@ def swap_memory(content: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{about['gpu']}, torch {versions['torch']}, {content['date']}. Medians.", ""])
 
 
-TABLES = {"swap-memory": swap_memory}
+def reference(content: dict[str, Any]) -> str:
+    """Times of the reference loop beside those of torch.nn; a ratio above 1 means that torch is faster."""
+    about = content["machine"]
+    lines = ["| cell and batch | lengths | mode | reference ms | torch ms | ratio |", "|---|---|---|---:|---:|---:|"]
+    for row in content["results"]:
+        shape = " ".join(f"{letter}{size}" for letter, size in row["shape"].items())
+        ours, theirs = row["throughtime"]["median_ms"], row["torch"]["median_ms"]
+        case = f"{row['cell']}, {shape} | {row['lengths']} | {row['mode']}"
+        lines.append(f"| {case} | {ours:.1f} | {theirs:.1f} | {row['ratio']:.1f} |")
+    processor, threads = about["processor"], about["threads"]
+    note = f"{processor}, {threads} threads, torch {about['versions']['torch']}, {content['date']}. Medians."
+    return "\n".join([*lines, "", note, ""])
+
+
+TABLES = {"swap-memory": swap_memory, "reference": reference}
 
 
 def rewritten(text: str) -> str:

@@ -194,6 +194,14 @@ def device_of(module: nn.Module) -> torch.device | None:
     return None
 
 
+def shown_options(module: nn.Module, usual: dict[str, Any]) -> str:
+    """For `extra_repr`: the attributes that differ from their usual values."""
+    found = {name: getattr(module, name) for name in usual}
+    return ", ".join(
+        f"{name}={value!r}" for name, value in found.items() if value is not usual[name] and value != usual[name]
+    )
+
+
 def snake_case(name: str) -> str:
     """`BasicLSTMCell` as TensorFlow names its scope: `basic_lstm_cell`."""
     name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)

@@ -39,6 +39,10 @@ class _VectorStateCell(LazyCell):
         self.activation = resolve_activation(activation)
         self.state_size = self.output_size = self.num_units
 
+    def extra_repr(self) -> str:
+        """The size, as it was given."""
+        return str(self.num_units)
+
     def input_kernel(self) -> Tensor:
         """The kernel [I + H, ...] that the inputs meet first."""
         raise NotImplementedError

@@ -20,7 +20,7 @@ from throughtime._errors import (
     problem,
     shape_of,
 )
-from throughtime.cells._base import dims
+from throughtime.cells._base import dims, shown_options
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._wrappers import CellWrapper
 
@@ -87,6 +87,11 @@ class DropoutWrapper(CellWrapper):
         if _drops(self.output_keep_prob):
             output = self._drop("output", output, self.output_keep_prob, visitor=lambda _: True)
         return output, state
+
+    def extra_repr(self) -> str:
+        """The options that are not the default."""
+        usual = {"input_keep_prob": 1.0, "output_keep_prob": 1.0, "state_keep_prob": 1.0}
+        return shown_options(self, {**usual, "variational_recurrent": False, "seed": None})
 
     def begin_sequence(self) -> None:
         """A new unroll draws new variational masks."""

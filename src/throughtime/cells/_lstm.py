@@ -10,7 +10,7 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
 from throughtime.cells._activations import Activation, resolve_activation
-from throughtime.cells._base import check_rows
+from throughtime.cells._base import check_rows, shown_options
 from throughtime.cells._parameters import (
     Initializer,
     LazyCell,
@@ -121,6 +121,12 @@ class LSTMCell(LazyCell):
         self._declare_parameters(chosen("initializer", initializer, glorot_uniform))
         if input_size is not None:
             self.build(input_size)
+
+    def extra_repr(self) -> str:
+        """The size, and the options that are not the default."""
+        usual = {"use_peepholes": False, "cell_clip": None, "num_proj": None, "proj_clip": None, "forget_bias": 1.0}
+        options = shown_options(self, {**usual, "state_is_tuple": True})
+        return ", ".join(filter(None, [str(self.num_units), options]))
 
     def _declare_parameters(self, initializer: Initializer) -> None:
         self.declare("kernel", initializer)

@@ -64,6 +64,10 @@ class InputProjectionWrapper(_LazyWrapper):
         if input_size is not None:
             self.build(input_size)
 
+    def extra_repr(self) -> str:
+        """The width that the inputs are projected to."""
+        return f"num_proj={self.num_proj}"
+
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"kernel": (input_size, self.num_proj), "bias": (self.num_proj,)}
 
@@ -112,6 +116,10 @@ class OutputProjectionWrapper(_LazyWrapper):
         """The width of the projected outputs."""
         return self._output_size
 
+    def extra_repr(self) -> str:
+        """The width that the outputs are projected to."""
+        return f"output_size={self.output_size}"
+
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"kernel": (self._inner_size, self.output_size), "bias": (self.output_size,)}
 
@@ -159,6 +167,10 @@ class EmbeddingWrapper(_LazyWrapper):
         self.embedding_classes = check_positive_int("embedding_classes", embedding_classes)
         self.embedding_size = check_positive_int("embedding_size", embedding_size)
         self.declare("embedding", chosen("initializer", initializer, _unit_variance))
+
+    def extra_repr(self) -> str:
+        """The size of the table."""
+        return f"{self.embedding_classes}, {self.embedding_size}"
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"embedding": (self.embedding_classes, self.embedding_size)}

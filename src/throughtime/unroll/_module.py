@@ -9,7 +9,7 @@ from torch import nn
 
 from throughtime import _nest
 from throughtime._errors import check_dtype, check_flag, check_name, problem
-from throughtime.cells._base import check_cell, floating_dtype
+from throughtime.cells._base import check_cell, floating_dtype, shown_options
 from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
 from throughtime.unroll._dynamic import dynamic_rnn
 from throughtime.unroll._form import open_inputs
@@ -100,7 +100,7 @@ class RNN(nn.Module):
             "scope": None,
             "returns": "both",
         }
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in usual if getattr(self, name) != usual[name])
+        return shown_options(self, usual)
 
 
 def _floating_dtype(inputs: Any, time_major: bool) -> torch.dtype:
