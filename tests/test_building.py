@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -235,3 +236,22 @@ def test_per_sample_gradients() -> None:
     for row, one in enumerate(inputs):
         alone = torch.autograd.grad(loss(weights, one), list(weights.values()))
         check_close("gradients", list(alone), [gradient[row] for gradient in together.values()])
+
+
+def test_threads_that_call_first_together_build_once() -> None:
+    cell, failures = tt.LSTMCell(4), []
+    start = threading.Barrier(8)
+
+    def call() -> None:
+        start.wait()
+        try:
+            tt.dynamic_rnn(cell, torch.ones(2, 3, 5), dtype=torch.float32)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -234,3 +234,22 @@ def test_gradients_are_masked_as_values_are() -> None:
     inputs = ONES.clone().requires_grad_()
     outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
     assert torch.autograd.grad(outputs.sum(), inputs)[0].equal(outputs.detach())
+
+
+def test_a_visitor_may_answer_with_a_dict_in_any_order() -> None:
+    """Parts go by key, not by place."""
+
+    class Keeps(tt.RNNCell):
+        state_size: ClassVar = {"a": 3, "b": 3}
+        output_size = 3
+
+        def forward(self, inputs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            return inputs, {"a": inputs, "b": inputs}
+
+    def visitor(state: Any) -> Any:
+        return {"b": False, "a": True} if isinstance(state, dict) else True
+
+    cell = tt.DropoutWrapper(Keeps(), state_keep_prob=1e-9, dropout_state_filter_visitor=visitor)
+    _, state = tt.dynamic_rnn(cell, torch.ones(2, 1, 3), dtype=torch.float32)
+    assert not state["a"].any()
+    assert state["b"].all()

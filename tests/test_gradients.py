@@ -189,10 +189,12 @@ def test_without_gradients(unroll: Unroll, mode: Any) -> None:
         torch.testing.assert_close(leaf, usual.detach(), rtol=0, atol=0)
 
 
-def test_building_under_inference_mode_leaves_a_cell_that_trains() -> None:
-    cell = tt.LSTMCell(4)
-    with torch.no_grad():
-        tt.dynamic_rnn(cell, torch.ones(2, 3, 3), dtype=torch.float32)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("time", [0, 3])
+def test_a_cell_built_without_gradients_still_learns(mode: Any, time: int) -> None:
+    cell = tt.LSTMCell(4, num_proj=2)
+    with mode():
+        tt.dynamic_rnn(cell, torch.ones(2, time, 3), dtype=torch.float32)
     outputs, _ = tt.dynamic_rnn(cell, torch.ones(2, 3, 3), dtype=torch.float32)
     outputs.sum().backward()
     assert all(parameter.grad is not None for parameter in cell.parameters())

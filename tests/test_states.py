@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -208,3 +208,23 @@ class TestRows:
         assert cell.rows == once
         outputs.sum().backward()
         assert sorted(cell.rows) == sorted(once * 2)
+
+
+def test_names_of_saved_states_go_by_key() -> None:
+    """A dict of names in another order still names the same states."""
+
+    class Counters(tt.RNNCell):
+        state_size: ClassVar = {"one": 1, "two": 1}
+        output_size = 1
+
+        def forward(self, inputs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            return inputs, {"two": state["two"] + 2, "one": state["one"] + 1}
+
+    class Saver(dict[str, Tensor]):
+        state = dict.__getitem__
+        save_state = dict.__setitem__
+
+    saver = Saver(first=torch.zeros(1, 1), second=torch.full((1, 1), 100.0))
+    names = {"two": "second", "one": "first"}
+    tt.static_state_saving_rnn(Counters(), [torch.ones(1, 1)], saver, names)
+    assert (saver["first"].item(), saver["second"].item()) == (1, 102)

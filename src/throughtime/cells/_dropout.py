@@ -123,9 +123,9 @@ class DropoutWrapper(CellWrapper):
             verdict = visitor(node) if wanted else False
             if not _nest.is_nest(node):
                 leaf = (slot, next(leaves))
-                return self._drop_leaf(leaf, node, keep_prob) if _check_verdict(verdict, 0) else node
+                return self._drop_leaf(leaf, node, keep_prob) if _check_verdict(node, verdict) else node
             parts = _nest.children(node)
-            wants = _check_verdict(verdict, len(parts))
+            wants = _check_verdict(node, verdict)
             return _nest.rebuild(node, [visit(part, want) for part, want in zip(parts, wants, strict=True)])
 
         return visit(tree, True)
@@ -191,11 +191,15 @@ def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
     return value if isinstance(value, Tensor) else float(value)
 
 
-def _check_verdict(verdict: Any, parts: int) -> Any:
-    """What a visitor says of a leaf (0 parts), or of each part of a structure."""
+def _check_verdict(node: Any, verdict: Any) -> Any:
+    """What a visitor says of a leaf, or of each part of a structure in the order of the parts."""
+    parts = len(_nest.children(node)) if _nest.is_nest(node) else 0
     if isinstance(verdict, bool):
         return [verdict] * parts if parts else verdict
-    flags = _nest.children(verdict) if _nest.is_nest(verdict) else []
+    try:
+        flags = _nest.children(_nest.conform(_nest.rebuild(node, [None] * parts), verdict, "verdict")) if parts else []
+    except (TypeError, ValueError):
+        flags = []
     if not parts or len(flags) != parts or not all(isinstance(flag, bool) for flag in flags):
         expected = f"a bool, or {parts} of them" if parts else "a bool"
         what, fix = "`dropout_state_filter_visitor` gave no answer", "Return True to drop, False to keep."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -53,6 +54,15 @@ class ParameterScope(LazyModuleMixin, nn.Module):
     kernel: Tensor
     bias: Tensor
 
+    def extra_repr(self) -> str:
+        """What it holds, with shapes once there are any."""
+        held: dict[str, Any] = dict(self._parameters)
+        return ", ".join(name if is_lazy(p) else f"{name} {shape_of(p)}" for name, p in held.items())
+
+
+# Two threads that make the first call of a cell must not both build it.
+_building = threading.RLock()
+
 
 class LazyCell(LazyModuleMixin, RNNCell):
     """A cell whose parameters are declared at once and made at the first call, or by `input_size=`.
@@ -96,8 +106,9 @@ class LazyCell(LazyModuleMixin, RNNCell):
         for path, shape in self.parameter_shapes(input_width(inputs_shape)).items():
             parameter = attrgetter(path)(self)
             if is_lazy(parameter):
-                parameter.materialize(shape, **self._placement(parameter, dtype, device))
-                with torch.no_grad():
+                # Made in inference mode, a parameter could never be trained.
+                with torch.inference_mode(False), torch.no_grad():
+                    parameter.materialize(shape, **self._placement(parameter, dtype, device))
                     self._initializers[path](parameter)
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
@@ -112,6 +123,12 @@ class LazyCell(LazyModuleMixin, RNNCell):
     def has_uninitialized_params(self) -> bool:
         """Lazy modules ask this of their own parameters; ours may also lie one scope down."""
         return not self.built
+
+    def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
+        """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
+        with _building:
+            if hasattr(module, "_initialize_hook"):
+                super()._infer_parameters(module, args, kwargs)
 
     def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Called by torch before the first step."""

@@ -130,11 +130,17 @@ def _note_scopes(cell_fw: Any, cell_bw: Any, scope: str) -> None:
 def check_joinable(cell_fw: Any, cell_bw: Any) -> None:
     """The outputs of both directions can be put side by side: same structure, same shape beyond the first features."""
     sizes_fw, sizes_bw = cell_fw.output_size, cell_bw.output_size
-    leaves = list(zip(_nest.flatten(sizes_fw), _nest.flatten(sizes_bw), strict=False))
-    fits = all(
-        len(dims(fw)) > 0 and len(dims(fw)) == len(dims(bw)) and dims(fw)[1:] == dims(bw)[1:] for fw, bw in leaves
-    )
-    if _nest.describe(sizes_fw) != _nest.describe(sizes_bw) or not fits:
+    try:
+        sizes_bw = _nest.conform(sizes_fw, sizes_bw, "output_size")
+        joinable = _nest.flatten(_nest.map_leaves(_may_join, sizes_fw, sizes_bw))
+    except (TypeError, ValueError):
+        joinable = [False]
+    if not all(joinable):
         what = "`cell_fw` and `cell_bw` have outputs that cannot be joined"
         got, fix = f"{sizes_fw} and {sizes_bw}", "Use tt.bidirectional_dynamic_rnn, which keeps them apart."
         raise ValueError(problem(what, got=got, expected="the same structure and rank", fix=fix))
+
+
+def _may_join(size_fw: Any, size_bw: Any) -> bool:
+    rows_fw, rows_bw = dims(size_fw), dims(size_bw)
+    return len(rows_fw) > 0 and len(rows_fw) == len(rows_bw) and rows_fw[1:] == rows_bw[1:]

@@ -163,16 +163,13 @@ def static_state_saving_rnn(
 
 
 def _check_state_names(cell: Any, state_name: Any) -> list[Any]:
-    """The flat list of names, one for each leaf of the state."""
-    nested = _nest.is_nest(cell.state_size)
-    names = _nest.flatten(state_name)
-    if nested != _nest.is_nest(state_name) or len(names) != len(_nest.flatten(cell.state_size)):
-        raise ValueError(
-            problem(
-                "`state_name` must have the structure of `cell.state_size`",
-                got=repr(state_name),
-                expected=_nest.describe(cell.state_size),
-                fix="Give one name for each tensor of the state.",
-            )
+    """The flat list of names, one for each leaf of the state and in the same order."""
+    try:
+        return _nest.flatten(_nest.conform(cell.state_size, state_name, "`state_name`"))
+    except (TypeError, ValueError):
+        what, fix = (
+            "`state_name` must have the structure of `cell.state_size`",
+            "Give one name for each tensor of the state.",
         )
-    return names
+        got, expected = repr(state_name), _nest.describe(cell.state_size)
+        raise ValueError(problem(what, got=got, expected=expected, fix=fix)) from None
