@@ -91,6 +91,66 @@ def test_swapping_on_a_cpu_does_nothing() -> None:
         assert torch.equal(got, want)
 
 
+class Stream:
+    """A stream that has always caught up, to run the pages of a swap without a GPU."""
+
+    stream_id = 0
+
+    def wait_stream(self, _: Any) -> None: ...
+    def wait_event(self, _: Any) -> None: ...
+
+
+class Event:
+    """An event that has always happened."""
+
+    def record(self, _: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def query(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """The CPU in the part of a card, with pages and windows so small that everything travels."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: Stream())
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
+    monkeypatch.setattr(_swap, "_pinned", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
+    for name, size in (("SMALLEST_BYTES", 1), ("PAGE_BYTES", 4096), ("WINDOW_BYTES", 8192)):
+        monkeypatch.setattr(_swap, name, size)
+    return torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_pages_bring_back_what_was_saved(kind: str, card: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What autograd saved comes back the same, after its place on the card has been given to others."""
+    x = torch.randn(5, 9, 24)
+    plain, swapping = twins(kind, x)
+    want = results(plain, x, LENGTHS)
+    swap = _swap.HostSwap(card, [x, *swapping.parameters()])
+    monkeypatch.setattr("throughtime.unroll._engine.swapping", lambda *_: _swap._swap_to_host(swap))
+    for one, other in zip(want, results(swapping, x, LENGTHS), strict=True):
+        assert torch.equal(one, other)
+    assert len(swap._pages) > 2
+    assert all(page.on_host is not None for page in swap._pages)
+    assert all(page.on_device is None for page in swap._pages), "every page was asked for as often as it was saved"
+    assert swap._fetched_bytes == 0
+
+
+def test_a_graph_can_be_walked_twice_through_pages(card: torch.device) -> None:
+    x = torch.randn(5, 9, 24, requires_grad=True)
+    cell = tt.LSTMCell(24, input_size=24)
+    plain, _ = tt.dynamic_rnn(cell, x, LENGTHS, dtype=torch.float32)
+    with _swap._swap_to_host(_swap.HostSwap(card, cell.parameters())):
+        outputs, _ = tt.dynamic_rnn(cell, x, LENGTHS, dtype=torch.float32)
+    (want,) = torch.autograd.grad(plain.sum(), x)
+    for _ in range(2):
+        (got,) = torch.autograd.grad(outputs.sum(), x, retain_graph=True)
+        assert torch.equal(got, want)
+
+
 @gpu
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "lengths"])

@@ -97,6 +97,10 @@ class _Saved:
         return buffer.view(self.dtype).as_strided(self.shape, self.strides, self.start)
 
 
+def _pinned(nbytes: int) -> Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+
 def _row_major(shape: torch.Size) -> tuple[int, ...]:
     """The strides of a contiguous tensor."""
     strides, step = [], 1
@@ -193,7 +197,7 @@ class HostSwap:
         with torch.no_grad():
             torch._foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
         page.gathered = []
-        page.on_host = torch.empty(page.nbytes, dtype=torch.uint8, pin_memory=True)
+        page.on_host = _pinned(page.nbytes)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             page.on_host.copy_(page.on_device, non_blocking=True)
