@@ -255,3 +255,28 @@ def test_threads_that_call_first_together_build_once() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize("made_inside", [False, True])
+def test_a_cell_of_inference_mode_can_be_trained_later(made_inside: bool) -> None:
+    early = None if made_inside else tt.LSTMCell(4, use_peepholes=True, num_proj=3)
+    with torch.inference_mode():
+        cell = early or tt.LSTMCell(4, use_peepholes=True, num_proj=3)
+        tt.dynamic_rnn(cell, torch.ones(2, 3, 5), dtype=torch.float32)
+    tt.dynamic_rnn(cell, torch.ones(2, 3, 5), dtype=torch.float32)[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in cell.parameters())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tt.MultiRNNCell([tt.GRUCell(3), tt.LSTMCell(4)], input_size=5),
+        lambda: tt.ResidualWrapper(tt.GRUCell(5), input_size=5),
+        lambda: tt.DeviceWrapper(tt.GRUCell(3), "cpu", input_size=5),
+        lambda: tt.OutputProjectionWrapper(tt.GRUCell(3), 2, input_size=5),
+        lambda: tt.InputProjectionWrapper(tt.GRUCell(3), 2, input_size=5),
+    ],
+    ids=["multi", "residual", "device", "output projection", "input projection"],
+)
+def test_input_size_builds_what_is_inside_too(make: Any) -> None:
+    assert not any(torch.nn.parameter.is_lazy(parameter) for parameter in make().parameters())

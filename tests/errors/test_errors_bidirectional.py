@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from _error_rows import F32, F64, STEPS, ZEROS, B, H, Returning, Row, Watched, X, check, rows
+from torch import Tensor
 
 import throughtime as tt
 
@@ -253,3 +254,20 @@ def test_nothing_runs_forwards_when_backwards_is_wrong() -> None:
     with pytest.raises(ValueError, match="initial_state_bw"):
         both(cell, Watched(), X, initial_state_bw=WIDE)
     assert cell.calls == 0
+
+
+def test_both_directions_are_checked_before_either_runs() -> None:
+    """A backward cell for another width is found before the forward cell has done anything."""
+    calls = []
+
+    class Counting(tt.BasicRNNCell):
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            calls.append(1)
+            return super().forward(inputs, state)
+
+    with pytest.raises(ValueError, match="another width"):
+        tt.bidirectional_dynamic_rnn(Counting(H), tt.GRUCell(H, input_size=9), X, dtype=torch.float32)
+    states = [torch.zeros(B, H), None]
+    with pytest.raises(ValueError, match="`dtype` must be specified"):
+        tt.stack_bidirectional_dynamic_rnn([Counting(H), gru()], [Counting(H), gru()], X, states, states)
+    assert calls == []

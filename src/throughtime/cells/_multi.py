@@ -28,13 +28,17 @@ class MultiRNNCell(RNNCell):
     (torch.Size([2, 3, 256]), torch.Size([2, 128]))
     """
 
-    def __init__(self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True) -> None:
+    def __init__(
+        self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True, *, input_size: int | None = None
+    ) -> None:
         super().__init__()
         self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
         self._cells = _check_cells(cells, state_is_tuple)
         for index, cell in enumerate(self._cells):
             if isinstance(cell, nn.Module):
                 self.add_module(f"cell_{index}", cell)
+        if input_size is not None:
+            self.build(input_size)
 
     @property
     def cells(self) -> list[Any]:

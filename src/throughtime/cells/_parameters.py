@@ -91,7 +91,9 @@ class LazyCell(LazyModuleMixin, RNNCell):
         scope, _, name = path.rpartition(".")
         if scope and scope not in self._modules:
             self.add_module(scope, ParameterScope())
-        parameter: Any = UninitializedParameter(dtype=self._dtype)  # type: ignore[call-arg]
+        # Made in inference mode, a parameter could never be trained; the same goes for `build`.
+        with torch.inference_mode(False):
+            parameter: Any = UninitializedParameter(dtype=self._dtype)  # type: ignore[call-arg]
         self.get_submodule(scope).register_parameter(name, parameter)
         self._initializers[path] = initializer
 
@@ -106,7 +108,6 @@ class LazyCell(LazyModuleMixin, RNNCell):
         for path, shape in self.parameter_shapes(input_width(inputs_shape)).items():
             parameter = attrgetter(path)(self)
             if is_lazy(parameter):
-                # Made in inference mode, a parameter could never be trained.
                 with torch.inference_mode(False), torch.no_grad():
                     parameter.materialize(shape, **self._placement(parameter, dtype, device))
                     self._initializers[path](parameter)

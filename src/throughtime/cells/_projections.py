@@ -102,7 +102,13 @@ class OutputProjectionWrapper(_LazyWrapper):
     bias: Tensor
 
     def __init__(
-        self, cell: Any, output_size: int, activation: Activation | str | None = None, reuse: bool | None = None
+        self,
+        cell: Any,
+        output_size: int,
+        activation: Activation | str | None = None,
+        reuse: bool | None = None,
+        *,
+        input_size: int | None = None,
     ) -> None:
         super().__init__(cell, reuse)
         self._output_size = check_positive_int("output_size", output_size)
@@ -110,6 +116,8 @@ class OutputProjectionWrapper(_LazyWrapper):
         self.activation = None if activation is None else resolve_activation(activation)
         self.declare("kernel", glorot_uniform)
         self.declare("bias", zeros)
+        if input_size is not None:
+            self.build(input_size)
 
     @property
     def output_size(self) -> int:

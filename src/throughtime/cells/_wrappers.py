@@ -69,11 +69,15 @@ class ResidualWrapper(CellWrapper):
     True
     """
 
-    def __init__(self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None) -> None:
+    def __init__(
+        self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None, *, input_size: int | None = None
+    ) -> None:
         super().__init__(cell)
         if residual_fn is not None:
             check_callable("residual_fn", residual_fn, expected="a function", fix="Pass residual_fn(inputs, outputs).")
         self.residual_fn = residual_fn
+        if input_size is not None:
+            self.build(input_size)
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside, with the inputs added to its output."""
@@ -105,11 +109,13 @@ class DeviceWrapper(CellWrapper):
     device(type='cpu')
     """
 
-    def __init__(self, cell: Any, device: torch.device | str | int) -> None:
+    def __init__(self, cell: Any, device: torch.device | str | int, *, input_size: int | None = None) -> None:
         super().__init__(cell)
         self.device = _check_device(device)
         if isinstance(cell, nn.Module):
             cell.to(self.device)
+        if input_size is not None:
+            self.build(input_size)
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
         """The zero state of the cell inside, on the wrapper's device unless another is asked for."""

@@ -61,7 +61,7 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     if lengths.is_complex() or (lengths.is_floating_point() and not bool(lengths.isfinite().all())):
         what, fix = "`sequence_length` has values that are no lengths", "Remove NaN and Inf."
         raise InvalidArgumentError(problem(what, got=lengths.tolist(), expected="whole numbers", fix=fix))
-    # Python's ints hold any length, also one that no integer dtype of torch does.
+    # Python's ints hold any length: also those of uint64, and of floats beyond int64.
     return [int(length) for length in lengths.tolist()]
 
 

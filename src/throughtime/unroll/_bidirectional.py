@@ -47,7 +47,7 @@ def bidirectional_dynamic_rnn(
     check_flag("swap_memory", swap_memory)
     check_flag("time_major", time_major)
     form, inputs = open_inputs(inputs, time_major)
-    _check_dtype_known(dtype, initial_state_fw, initial_state_bw)
+    check_dtype_known(dtype, initial_state_fw, initial_state_bw)
     plans = [
         plan_dynamic(
             cell,
@@ -89,7 +89,7 @@ def static_bidirectional_rnn(
     check_cell("cell_bw", cell_bw)
     scope = check_name("scope", scope) or "bidirectional_rnn"
     form, sequences = open_steps(inputs)
-    _check_dtype_known(dtype, initial_state_fw, initial_state_bw)
+    check_dtype_known(dtype, initial_state_fw, initial_state_bw)
     check_joinable(cell_fw, cell_bw)
     plans = [
         plan_static(
@@ -110,7 +110,7 @@ def static_bidirectional_rnn(
     return split_steps(joined), forward.state, backward.state
 
 
-def _check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
+def check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
     if dtype is None and any(state is None for state in initial_states):
         raise ValueError(
             problem(

@@ -20,7 +20,7 @@ from throughtime.unroll._arguments import (
     check_state,
     note_scope,
 )
-from throughtime.unroll._engine import Unrolled, unroll
+from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
 
 
@@ -121,6 +121,7 @@ def plan_dynamic(
     state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
     output_dtype = check_output_dtype(dtype, state)
     check_dtypes_agree(output_dtype, state, _nest.map_leaves(form.rows, inputs))
+    check_fits(cell, form, inputs, state)
     return partial(
         unroll,
         cell,

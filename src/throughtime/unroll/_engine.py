@@ -12,7 +12,7 @@ from throughtime._errors import problem, type_name
 from throughtime.backends import reference
 from throughtime.backends._step import Step, is_row_leaf
 from throughtime.backends._swap import swapping
-from throughtime.cells._base import begin_sequence, build_for
+from throughtime.cells._base import RNNCell, begin_sequence, build_for
 from throughtime.unroll._form import Form, Padded
 from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
 
@@ -93,10 +93,9 @@ def _all_states(form: Form, schedule: Schedule, states: list[Any], final: Any) -
 
 def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool) -> Unrolled:
     """Nothing to run (T = 0, or every length 0): blank outputs, the state as it came, a cell built all the same."""
-    first_steps = _nest.map_leaves(lambda leaf: form.rows(leaf)[:0], inputs)
-    no_rows = _nest.map_leaves(lambda leaf: leaf[:0] if is_row_leaf(leaf) else leaf, state)
-    build_for(step.cell, first_steps, no_rows)
-    device = next(leaf.device for leaf in _nest.flatten([state, first_steps]) if isinstance(leaf, Tensor))
+    inputs = blank_step(form, inputs)
+    build_for(step.cell, inputs, state)
+    device = next(leaf.device for leaf in _nest.flatten([state, inputs]) if isinstance(leaf, Tensor))
     outputs = _nest.map_leaves(lambda leaf: _blank(form, leaf, None), step.blank_output(0, device))
     states = None
     if all_states:
@@ -104,6 +103,22 @@ def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool)
             lambda leaf: _blank(form, leaf, leaf) if is_row_leaf(leaf) else leaf.expand(form.max_time), state
         )
     return Unrolled(outputs, state, states)
+
+
+def check_fits(cell: Any, form: Form, inputs: Any, state: Any) -> None:
+    """Let a cell say before any work is done that it cannot take these inputs or this state."""
+    if isinstance(cell, RNNCell):
+        cell.check_step(blank_step(form, inputs), state)
+
+
+def blank_step(form: Form, inputs: Any) -> Any:
+    """The inputs of a step as far as shape, dtype and device go; the values are zeros that take no memory."""
+
+    def blank(leaf: Any) -> Tensor:
+        rows = form.rows(leaf)
+        return rows.new_zeros(()).expand(form.batch_size, *rows.shape[1:])
+
+    return _nest.map_leaves(blank, inputs)
 
 
 def _blank(form: Form, like: Tensor, fill: Tensor | None) -> Any:

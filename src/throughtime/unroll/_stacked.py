@@ -11,7 +11,12 @@ from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem, type_name
 from throughtime.cells._base import check_cell
 from throughtime.unroll._arguments import fit_state
-from throughtime.unroll._bidirectional import bidirectional_dynamic_rnn, check_joinable, static_bidirectional_rnn
+from throughtime.unroll._bidirectional import (
+    bidirectional_dynamic_rnn,
+    check_dtype_known,
+    check_joinable,
+    static_bidirectional_rnn,
+)
 from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._static import open_steps
 
@@ -40,7 +45,7 @@ def stack_bidirectional_dynamic_rnn(
     """
     scope = check_name("scope", scope) or "stack_bidirectional_rnn"
     form, inputs = open_inputs(inputs, check_flag("time_major", time_major))
-    layers = _check_layers(form, inputs, cells_fw, cells_bw, initial_states_fw, initial_states_bw)
+    layers = _check_layers(form, inputs, dtype, (cells_fw, cells_bw), (initial_states_fw, initial_states_bw))
     states_fw, states_bw = [], []
     for index, (cell_fw, cell_bw, initial_fw, initial_bw) in enumerate(layers):
         outputs, (state_fw, state_bw) = bidirectional_dynamic_rnn(
@@ -83,7 +88,7 @@ def stack_bidirectional_rnn(
     """
     scope = check_name("scope", scope) or "stack_bidirectional_rnn"
     form, sequences = open_steps(inputs)
-    layers = _check_layers(form, sequences, cells_fw, cells_bw, initial_states_fw, initial_states_bw)
+    layers = _check_layers(form, sequences, dtype, (cells_fw, cells_bw), (initial_states_fw, initial_states_bw))
     states_fw, states_bw = [], []
     for index, (cell_fw, cell_bw, initial_fw, initial_bw) in enumerate(layers):
         inputs, state_fw, state_bw = static_bidirectional_rnn(
@@ -102,17 +107,12 @@ def stack_bidirectional_rnn(
 
 
 def _check_layers(
-    form: Form, inputs: Any, cells_fw: Any, cells_bw: Any, states_fw: Any, states_bw: Any
+    form: Form, inputs: Any, dtype: torch.dtype | None, cells: tuple[Any, Any], initial_states: tuple[Any, Any]
 ) -> list[tuple[Any, Any, Any, Any]]:
     """One (cell_fw, cell_bw, state_fw, state_bw) for each layer, all checked before the first one runs."""
-    for name, cells in (("cells_fw", cells_fw), ("cells_bw", cells_bw)):
-        if not isinstance(cells, list | nn.ModuleList) or not len(cells):
-            what = f"`{name}` must be a list of cells, one per layer"
-            fix = f"Write `{name}=[LSTMCell(8), LSTMCell(8)]`."
-            got = "an empty list" if isinstance(cells, list | nn.ModuleList) else type_name(cells)
-            raise ValueError(problem(what, got=got, expected="a list with at least one cell", fix=fix))
-        for index, cell in enumerate(cells):
-            check_cell(f"{name}[{index}]", cell)
+    for way, way_cells in zip(("fw", "bw"), cells, strict=True):
+        _check_cells(f"cells_{way}", way_cells)
+    cells_fw, cells_bw = cells
     if len(cells_fw) != len(cells_bw):
         what = "`cells_fw` and `cells_bw` must have the same length"
         got, fix = f"{len(cells_fw)} and {len(cells_bw)}", "Add the missing cells."
@@ -120,13 +120,21 @@ def _check_layers(
     for cell_fw, cell_bw in zip(cells_fw, cells_bw, strict=True):
         check_joinable(cell_fw, cell_bw)
     states = [
-        _check_states(name, form, inputs, given, cells)
-        for name, given, cells in (
-            ("initial_states_fw", states_fw, cells_fw),
-            ("initial_states_bw", states_bw, cells_bw),
-        )
+        _check_states(f"initial_states_{way}", form, inputs, given, way_cells)
+        for way, given, way_cells in zip(("fw", "bw"), initial_states, cells, strict=True)
     ]
+    check_dtype_known(dtype, *states[0], *states[1])
     return list(zip(cells_fw, cells_bw, *states, strict=True))
+
+
+def _check_cells(name: str, cells: Any) -> None:
+    if not isinstance(cells, list | nn.ModuleList) or not len(cells):
+        what = f"`{name}` must be a list of cells, one per layer"
+        fix = f"Write `{name}=[LSTMCell(8), LSTMCell(8)]`."
+        got = "an empty list" if isinstance(cells, list | nn.ModuleList) else type_name(cells)
+        raise ValueError(problem(what, got=got, expected="a list with at least one cell", fix=fix))
+    for index, cell in enumerate(cells):
+        check_cell(f"{name}[{index}]", cell)
 
 
 def _check_states(name: str, form: Form, inputs: Any, states: Any, cells: Any) -> list[Any]:

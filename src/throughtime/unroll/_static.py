@@ -19,7 +19,7 @@ from throughtime.unroll._arguments import (
     check_state,
     note_scope,
 )
-from throughtime.unroll._engine import Unrolled, unroll
+from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
 
 
@@ -67,6 +67,7 @@ def plan_static(
     state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
     # Only zeros past a length need a dtype; without lengths the outputs are what the cell gives.
     output_dtype = None if lengths is None and dtype is None else check_output_dtype(dtype, state)
+    check_fits(cell, form, sequences, state)
     return partial(unroll, cell, form, sequences, lengths, state, output_dtype, reverse=reverse)
 
 

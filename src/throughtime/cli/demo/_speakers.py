@@ -100,13 +100,13 @@ def accuracy(model: SpeakerClassifier, data: PaddedUtterances) -> float:
 
 def describe(model: SpeakerClassifier, data: JapaneseVowels) -> str:
     """The task and the model in three lines."""
-    inputs, lengths, _ = data.train.padded()
-    padding = 1 - int(lengths.sum()) / (inputs.shape[0] * inputs.shape[1])
-    weights = sum(parameter.numel() for parameter in model.parameters())
+    lengths = torch.cat([data.train.lengths, data.test.lengths])
     shortest, longest = int(lengths.min()), int(lengths.max())
+    padding = 1 - float(lengths.float().mean()) / longest
+    weights = sum(parameter.numel() for parameter in model.parameters())
     return (
         f"{len(data.train)} utterances to learn from, {len(data.test)} to be tested on, {NUM_SPEAKERS} speakers.\n"
-        f"{shortest} to {longest} steps each: {padding:.0%} of the padded batch is padding, never computed.\n"
+        f"{shortest} to {longest} steps each: padded to one length, {padding:.0%} would be padding, never computed.\n"
         f"An LSTM of {NUM_UNITS} units in each direction, {weights:,} weights."
     )
 
