@@ -253,3 +253,19 @@ def test_a_visitor_may_answer_with_a_dict_in_any_order() -> None:
     _, state = tt.dynamic_rnn(cell, torch.ones(2, 1, 3), dtype=torch.float32)
     assert not state["a"].any()
     assert state["b"].all()
+
+
+def test_raw_rnn_draws_variational_masks_once_a_run() -> None:
+    """The same mask at every step of a run, and another one in the next."""
+    cell = tt.DropoutWrapper(
+        tt.BasicRNNCell(64, input_size=3), output_keep_prob=0.5, variational_recurrent=True, dtype=torch.float32
+    )
+
+    def loop_fn(time: Tensor, output: Any, state: Any, _: Any) -> tuple[Any, Any, Any, Any, None]:
+        state = cell.zero_state(2, torch.float32) if state is None else state
+        return time >= 3, torch.ones(2, 3), state, output, None
+
+    first, second = ((tt.raw_rnn(cell, loop_fn)[0].stack() == 0).flatten(0, 1) for _ in range(2))
+    for dropped in (first, second):
+        assert (dropped == dropped[0]).all()
+    assert (first[0] != second[0]).any()

@@ -228,3 +228,47 @@ def test_names_of_saved_states_go_by_key() -> None:
     names = {"two": "second", "one": "first"}
     tt.static_state_saving_rnn(Counters(), [torch.ones(1, 1)], saver, names)
     assert (saver["first"].item(), saver["second"].item()) == (1, 102)
+
+
+def test_get_initial_state_wins_over_zero_state() -> None:
+    """As in TensorFlow, for cells that have both."""
+
+    class Both:
+        state_size = output_size = 1
+
+        def get_initial_state(self, inputs: Any, batch_size: int, dtype: torch.dtype) -> Tensor:
+            return torch.full((batch_size, 1), 7.0, dtype=dtype)
+
+        def zero_state(self, batch_size: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(batch_size, 1, dtype=dtype)
+
+        def __call__(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            return inputs, state
+
+    x, f32 = torch.ones(2, 3, 1), torch.float32
+    states = [
+        tt.dynamic_rnn(Both(), x, dtype=f32)[1],
+        tt.static_rnn(Both(), x.unbind(1), dtype=f32)[1],
+        *tt.bidirectional_dynamic_rnn(Both(), Both(), x, dtype=f32)[1],
+        tt.dynamic_rnn(tt.MultiRNNCell([Both()]), x, dtype=f32)[1][0],
+        tt.dynamic_rnn(tt.ResidualWrapper(Both()), x, dtype=f32)[1],
+    ]
+    assert all((state == 7).all() for state in states)
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+def test_dense_inputs_are_not_copied(time_major: bool) -> None:
+    """With every row alive at every step, a step sees a view of the inputs."""
+    seen = []
+
+    class Looks(tt.RNNCell):
+        state_size = output_size = 3
+
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            seen.append(inputs.untyped_storage().data_ptr())
+            return inputs, state
+
+    x = torch.ones(2, 2, 3)
+    for lengths in (None, [2, 2]):
+        tt.dynamic_rnn(Looks(), x, lengths, dtype=torch.float32, time_major=time_major)
+    assert seen == [x.untyped_storage().data_ptr()] * 4
