@@ -325,3 +325,11 @@ def test_the_parts_of_a_state_that_differ() -> None:
 def test_sizes_that_are_welcome(kind: Any, units: Any) -> None:
     outputs, _ = run(kind(units), X)
     assert outputs.shape == (B, 3, int(units))
+
+
+def test_a_stack_is_checked_to_the_top_before_anything_is_built() -> None:
+    """A second layer built for another width is found before the first one is built."""
+    stack = tt.MultiRNNCell([tt.GRUCell(3), tt.GRUCell(3, input_size=9)])
+    with pytest.raises(ValueError, match="another width"):
+        tt.dynamic_rnn(stack, torch.ones(2, 3, 4), dtype=torch.float32)
+    assert not stack.cells[0].built

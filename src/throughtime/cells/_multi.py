@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import check_flag, problem, type_name
-from throughtime.cells._base import RNNCell, check_cell, check_rows, initial_state
+from throughtime.cells._base import RNNCell, check_cell, check_rows, dims, floating_dtype, initial_state
 from throughtime.cells._parameters import input_width
 from throughtime.cells._wrappers import CellWrapper
 
@@ -75,11 +75,17 @@ class MultiRNNCell(RNNCell):
             width = cell.output_size
 
     def check_step(self, inputs: Any, state: Any) -> None:
-        """The inputs and the first state fit the cell at the bottom; the others see what comes from below."""
+        """The inputs fit the cell at the bottom, and what each cell gives fits the one above it."""
         if isinstance(inputs, Tensor):
             self._check_shared_widths(inputs.shape[-1])
-        if isinstance(self.cells[0], RNNCell):
-            self.cells[0].check_step(inputs, self._open_state(state)[0])
+        for cell, cell_state in zip(self.cells, self._open_state(state), strict=True):
+            if isinstance(cell, RNNCell):
+                cell.check_step(inputs, cell_state)
+            if _nest.is_nest(cell.output_size) or not isinstance(inputs, Tensor):
+                return
+            # Zeros that take no memory stand for the output, of which only the shape is known yet.
+            dtype = floating_dtype(cell_state) or inputs.dtype
+            inputs = inputs.new_zeros((), dtype=dtype).expand(inputs.shape[0], *dims(cell.output_size))
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """`inputs` [B, I] and the joined or tupled states -> the top output and the next states."""
