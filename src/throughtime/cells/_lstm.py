@@ -29,6 +29,8 @@ GATE_ORDER = ("i", "j", "f", "o")
 class LSTMStateTuple(NamedTuple):
     """The state of an LSTM cell: memory `c` [B, H] and output `h` [B, H or num_proj].
 
+    A plain pair is taken for it in this order, memory first; `torch.nn.LSTM` has its states the other way round.
+
     >>> import torch, throughtime as tt
     >>> tt.LSTMStateTuple(c=torch.zeros(1, 2), h=torch.zeros(1, 2)).dtype
     torch.float32
