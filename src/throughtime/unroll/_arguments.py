@@ -84,9 +84,9 @@ def check_state(
     what = f"`{name}`"
     if initial is None:
         if dtype is None:
-            problem_ = f"If no `{name}` is provided, `dtype` must be specified"
+            missing = f"If no `{name}` is provided, `dtype` must be specified"
             fix = f"Pass `dtype=torch.float32`, or `{name}`."
-            raise ValueError(problem(problem_, got="neither", expected="one of the two", fix=fix))
+            raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
         what = f"the zero state of {type(cell).__name__}"
         with torch.device(device):
             initial = initial_state(cell, batch_size, check_dtype("dtype", dtype))
