@@ -280,3 +280,9 @@ def test_a_cell_of_inference_mode_can_be_trained_later(made_inside: bool) -> Non
 )
 def test_input_size_builds_what_is_inside_too(make: Any) -> None:
     assert not any(torch.nn.parameter.is_lazy(parameter) for parameter in make().parameters())
+
+
+def test_a_built_cell_can_be_pickled_whatever_filled_it() -> None:
+    cell = tt.LSTMCell(4, initializer=lambda weights: torch.nn.init.constant_(weights, 0.5), input_size=3)
+    copied = pickle.loads(pickle.dumps(cell))
+    assert torch.equal(copied.kernel, cell.kernel)

@@ -80,6 +80,7 @@ class LazyCell(LazyModuleMixin, RNNCell):
             fix = "Leave `dtype` out to take that of the inputs."
             raise ValueError(problem(what, got=dtype, expected="torch.float32 or the like", fix=fix))
         self._dtype = dtype
+        self._paths: list[str] = []
         self._initializers: dict[str, Initializer] = {}
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
@@ -95,13 +96,14 @@ class LazyCell(LazyModuleMixin, RNNCell):
         with torch.inference_mode(False):
             parameter: Any = UninitializedParameter(dtype=self._dtype)  # type: ignore[call-arg]
         self.get_submodule(scope).register_parameter(name, parameter)
+        self._paths.append(path)
         self._initializers[path] = initializer
 
     @property
     def built(self) -> bool:
         """Whether the parameters exist."""
         # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
-        return not any(is_lazy(attrgetter(path)(self)) for path in self._initializers)
+        return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
@@ -111,6 +113,8 @@ class LazyCell(LazyModuleMixin, RNNCell):
                 with torch.inference_mode(False), torch.no_grad():
                     parameter.materialize(shape, **self._placement(parameter, dtype, device))
                     self._initializers[path](parameter)
+        # Done with: a user's lambda would keep a built cell from being pickled.
+        self._initializers.clear()
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
         """Where to make a parameter: as the constructor or `.to()` said, else as the first inputs are."""
