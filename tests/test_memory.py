@@ -139,6 +139,29 @@ def test_pages_bring_back_what_was_saved(kind: str, card: torch.device, monkeypa
     assert swap._fetched_bytes == 0
 
 
+def test_weights_that_nobody_announced_stop_travelling(card: torch.device) -> None:
+    """Those of a body's closure, say, or of a cell built in its first step: they are found to outlive the loop."""
+    weight = (torch.randn(64, 64) / 8).requires_grad_()
+    start = torch.randn(8, 64)
+    swap = _swap.HostSwap(card, [])
+
+    def run() -> Tensor:
+        y = start
+        for _ in range(200):
+            y = torch.tanh(y @ weight)
+        return y
+
+    plain = run()
+    with _swap._swap_to_host(swap):
+        swapped = run()
+    want, got = (torch.autograd.grad(y.sum(), weight)[0] for y in (plain, swapped))
+    assert want.isfinite().all()
+    assert torch.equal(got, want)
+    nbytes = weight.numel() * weight.element_size()
+    sent = [saved for page in swap._pages for saved in page.saved if saved.shape.numel() * 4 == nbytes]
+    assert 0 < len(sent) <= _swap.LONG_LIVED_PAGES + 1
+
+
 def test_a_graph_can_be_walked_twice_through_pages(card: torch.device) -> None:
     x = torch.randn(5, 9, 24, requires_grad=True)
     cell = tt.LSTMCell(24, input_size=24)

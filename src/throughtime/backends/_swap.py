@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from throughtime import _nest
@@ -29,6 +30,9 @@ WINDOW_BYTES = 64 * 2**20
 SMALLEST_BYTES = 2**10
 """Tensors below this stay on the GPU: handling them costs more than they do."""
 
+LONG_LIVED_PAGES = 8
+"""Memory still in use so many pages after it was first sent is taken to outlive the loop: sending it frees nothing."""
+
 _ALIGNMENT = 256
 
 
@@ -36,7 +40,7 @@ def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContex
     """A context in which saved tensors go to the host, if that is wanted and `tensors` are on a CUDA device.
 
     On a CPU it does nothing: host memory is where they are. The cell's parameters and `tensors` themselves stay: they
-    live longer than the loop.
+    live longer than the loop. So does whatever else is found to, such as weights that a function closes over.
     """
     leaves = [leaf for leaf in _nest.flatten(tensors) if isinstance(leaf, Tensor)]
     devices = {leaf.device for leaf in leaves if leaf.is_cuda}
@@ -121,6 +125,8 @@ class HostSwap:
         self._open: _Page | None = None
         # A tensor saved twice, say by a sigmoid and by the product after it, is gathered once.
         self._places: dict[Any, _Saved] = {}
+        # Memory by address: a weak reference, which tells whether it is still the same, and when it was first sent.
+        self._first_sent: dict[int, tuple[StorageWeakRef, int]] = {}
         self._sending: deque[_Page] = deque()
         self._sending_bytes = 0
         self._fetched_bytes = 0
@@ -137,6 +143,8 @@ class HostSwap:
         key = (tensor.data_ptr(), tensor._version, tensor.shape, tensor.stride(), tensor.dtype)
         saved = self._places.get(key)
         if saved is None:
+            if self._is_long_lived(tensor.untyped_storage()):
+                return tensor
             page = self._page_with_room(tensor.numel() * tensor.element_size())
             saved = self._places[key] = page.add(tensor.detach())
         saved.page.uses += 1
@@ -177,6 +185,15 @@ class HostSwap:
             and tensor.numel() * tensor.element_size() >= SMALLEST_BYTES
             and tensor.untyped_storage().data_ptr() not in self._resident
         )
+
+    def _is_long_lived(self, storage: torch.UntypedStorage) -> bool:
+        """Whether this memory goes on being used; weights that a body closes over would else travel at every step."""
+        address, now = storage.data_ptr(), len(self._pages)
+        reference, first = self._first_sent.get(address, (None, now))
+        if reference is None or reference.expired():
+            self._first_sent[address] = (StorageWeakRef(storage), now)
+            return False
+        return now - first > LONG_LIVED_PAGES
 
     def _page_with_room(self, nbytes: int) -> _Page:
         """The open page, if the tensor still fits, or the next; a tensor larger than a page has one of its own."""

@@ -118,7 +118,7 @@ class DeviceWrapper(CellWrapper):
             self.build(input_size)
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
-        """The zero state of the cell inside, on the wrapper's device unless another is asked for."""
+        """The zero state of the cell inside, on the wrapper's device whatever is asked for."""
         return self._bring(super().zero_state(batch_size, dtype, device))
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
