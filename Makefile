@@ -5,8 +5,10 @@ BIN     := .venv/bin
 PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST  := $(BIN)/pytest --numprocesses auto --dist worksteal
 SOURCES := src tests tools benchmarks examples
+SUITES  := dense_training ragged_training inference call_overhead own_cells against_tensorflow first_call memory \
+           parallel_iterations swap_memory
 
-.PHONY: help setup demo test smoke check format coverage bench docs goldens clean
+.PHONY: help setup demo test smoke check format coverage bench peers docs goldens clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -36,10 +38,13 @@ format: setup  ## rewrite the sources as `make check` wants them
 coverage: setup  ## all tests, then the lines of the package that none of them ran
 	$(PYTEST) --cov --cov-report=term
 
-bench: setup  ## time the reference loop against torch.nn; on a GPU, measure swap_memory too
-	$(BIN)/python benchmarks/reference.py
-	$(BIN)/python benchmarks/swap_memory.py
+bench: setup  ## measure speed and memory against torch, ONNX Runtime and TensorFlow; a quarter of an hour
+	@$(BIN)/python benchmarks/peer.py
+	@for suite in $(SUITES); do $(BIN)/python benchmarks/$$suite.py || exit 1; done
 	$(BIN)/python tools/tables.py
+	$(BIN)/python tools/pictures.py
+
+peers: .venv-peers/onnxruntime/installed .venv-tf/installed  ## install those that `make bench` compares with
 
 docs: .venv/installed-docs  ## build the documentation into docs/_site; a broken link is an error
 	$(BIN)/zensical build --clean --strict
@@ -60,6 +65,12 @@ clean:  ## remove build products and caches; the environments stay
 
 .venv/installed-docs: .venv/installed
 	$(PIP) --editable '.[docs]'
+	@touch $@
+
+.venv-peers/onnxruntime/installed: constraints.txt
+	$(PYTHON) -m venv .venv-peers/onnxruntime
+	.venv-peers/onnxruntime/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  'onnxruntime==1.31.*' onnx numpy
 	@touch $@
 
 .venv-tf/installed:

@@ -6,9 +6,10 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,24 +19,71 @@ import throughtime as tt
 
 RESULTS = Path(__file__).parent / "results"
 
+Turn = Callable[[int], list[float]]
+"""Calls something so many times in a row; the seconds of each call."""
 
-def interleaved(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each run, `rounds` times; the runs take turns, so that a busy moment hits all of them alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    for _ in range(rounds):
-        for name, run in runs.items():
+SHORT = 0.05
+"""A call of fewer seconds is repeated within a turn, after one that is not counted."""
+SHORTEST_TURN = 0.02
+PAUSE = 0.003
+
+
+def timed(run: Callable[[], object]) -> Turn:
+    """The turn of something in this process."""
+
+    def turn(calls: int) -> list[float]:
+        seconds = []
+        for _ in range(calls):
             start = time.perf_counter()
             run()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    return turn
+
+
+def interleaved(turns: dict[str, Turn], *, rounds: int, seconds: float = 0.0) -> dict[str, list[float]]:
+    """Seconds a call of each, one number a round: at least `rounds`, and more until `seconds` are over.
+
+    They take turns, each round in the opposite order, so that a busy moment hits all of them alike. A turn of short
+    calls is many calls after one that finds its own data in the caches again, as it does in a training loop.
+    """
+    calls = {name: _calls_in_a_turn(turn) for name, turn in turns.items()}
+    taken: dict[str, list[float]] = {name: [] for name in turns}
+    order, start, done = list(turns), time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - start < seconds:
+        for name in order:
+            # Threads that wait for work by spinning fall asleep before the next one starts.
+            time.sleep(PAUSE)
+            taken[name].append(_one_turn(turns[name], calls[name]))
+        order.reverse()
+        done += 1
+    return taken
+
+
+def _calls_in_a_turn(turn: Turn) -> int:
+    """How many calls make a turn long enough to time; the first calls, which may compile, do not count."""
+    turn(2)
+    once = min(turn(2))
+    return 1 if once >= SHORT else max(1, round(SHORTEST_TURN / once))
+
+
+def _one_turn(turn: Turn, calls: int) -> float:
+    if calls == 1:
+        return turn(1)[0]
+    _, *counted = turn(1 + calls)
+    return fmean(counted)
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
-    """The median and the quartiles, in milliseconds."""
-    low, median, high = (round(1000 * value, 3) for value in np.quantile(seconds, [0.25, 0.5, 0.75]).tolist())
-    return {"median_ms": median, "lower_quartile_ms": low, "upper_quartile_ms": high}
+    """The median and the quartiles, in milliseconds, and of how many."""
+    low, median, high = (float(f"{1000 * value:.5g}") for value in np.quantile(seconds, [0.25, 0.5, 0.75]).tolist())
+    return {"median_ms": median, "lower_quartile_ms": low, "upper_quartile_ms": high, "rounds": len(seconds)}
+
+
+def ratio(slower: dict[str, float], faster: dict[str, float]) -> float:
+    """How many times as long the first takes as the second, by their medians."""
+    return round(slower["median_ms"] / faster["median_ms"], 3)
 
 
 def machine() -> dict[str, Any]:
@@ -51,16 +99,33 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(name: str, results: list[dict[str, Any]]) -> Path:
-    """Write `results` with today's date and the machine to benchmarks/results/, and say where."""
-    RESULTS.mkdir(exist_ok=True)
+def save(
+    name: str,
+    results: Sequence[dict[str, Any]],
+    goals: Sequence[dict[str, Any]] = (),
+    peers: dict[str, str | None] | None = None,
+    folder: Path = RESULTS,
+) -> Path:
+    """Write `results` with today's date and the machine to `folder`, and say where.
+
+    `goals` are those of the suite with what was reached; `peers` the versions of the others, None where one is missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     today = date.today().isoformat()  # noqa: DTZ011 (the day where the machine stands)
-    path = RESULTS / f"{today}-{name}.json"
-    about = json.dumps({"benchmark": name, "date": today, "machine": machine()}, indent=2).removesuffix("\n}")
-    # One line a result, so that two files compare line by line.
-    rows = ",\n".join(f"    {json.dumps(result)}" for result in results)
-    path.write_text(f'{about},\n  "results": [\n{rows}\n  ]\n}}\n')
+    path = folder / f"{today}-{name}.json"
+    about: dict[str, Any] = {"benchmark": name, "date": today, "machine": machine()}
+    if peers:
+        about["peers"] = peers
+    lists = {"goals": goals, "results": results} if goals else {"results": results}
+    parts = [json.dumps(about, indent=2).removesuffix("\n}"), *(_lines(key, rows) for key, rows in lists.items())]
+    path.write_text(",\n".join(parts) + "\n}\n")
     return path
+
+
+def _lines(key: str, rows: Sequence[dict[str, Any]]) -> str:
+    """One line a row, so that two files compare line by line."""
+    lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+    return f'  "{key}": [\n{lines}\n  ]'
 
 
 def _processor() -> str:

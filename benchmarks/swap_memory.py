@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from record import interleaved, save, summary
+from record import interleaved, save, summary, timed
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import Tensor
+from user_cells import LayerNormLSTM
 
 import throughtime as tt
 
@@ -31,23 +32,6 @@ class Case(NamedTuple):
     B: int
     T: int
     I: int  # noqa: E741 (the letter of the dimension)
-
-
-class LayerNormLSTM(tt.RNNCell):
-    """A user's own cell: an LSTM whose gates are normalised."""
-
-    def __init__(self, input_size: int, units: int) -> None:
-        super().__init__()
-        self.state_size, self.output_size = (units, units), units
-        self.linear = torch.nn.Linear(input_size + units, 4 * units)
-        self.norm = torch.nn.LayerNorm(4 * units)
-
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
-        c, h = state
-        i, j, f, o = self.norm(self.linear(torch.cat([inputs, h], 1))).chunk(4, 1)
-        c = c * torch.sigmoid(f + 1) + torch.sigmoid(i) * torch.tanh(j)
-        h = torch.sigmoid(o) * torch.tanh(c)
-        return h, (c, h)
 
 
 CASES = (
@@ -90,7 +74,7 @@ def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
     differences = {way: check(step(), want) for way, step in steps.items()}
     del want
     peaks = {way: peak_of(step) for way, step in steps.items()}
-    seconds = interleaved({way: partial(finished, step) for way, step in steps.items()}, rounds)
+    seconds = interleaved({way: timed(partial(finished, step)) for way, step in steps.items()}, rounds=rounds)
     return [
         {
             "case": case.name,

@@ -1,6 +1,7 @@
 """Write the tables of the documentation from the newest benchmark results; nobody types them.
 
-A page says where with a pair of comments, `<!-- table: NAME -->` and `<!-- end -->`, and NAME is that of a benchmark.
+A page says where with a pair of comments, `<!-- table: NAME -->` and `<!-- end -->`. NAME is that of a benchmark, or
+`goals` for one table of all goals and what was reached.
 
     python tools/tables.py [--check]
 """
@@ -14,65 +15,112 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# The benchmarks say how their results are laid out; they do so without torch.
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from goals import GOALS, of_row, shown, word
+from layouts import LAYOUTS
+
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "memory.md", ROOT / "docs" / "speed.md")
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "memory.md", ROOT / "docs" / "speed.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+UNMEASURED = "Not measured yet: `make bench` does.\n"
 
 
-def newest(name: str) -> dict[str, Any]:
-    """The latest results of a benchmark; their file names begin with the date."""
-    files = sorted((ROOT / "benchmarks" / "results").glob(f"*-{name}.json"))
-    if not files:
-        sys.exit(f"no results of the benchmark {name!r} in benchmarks/results/: run `make bench` first")
-    content: dict[str, Any] = json.loads(files[-1].read_text())
+def newest(name: str) -> dict[str, Any] | None:
+    """The latest results of a benchmark, whose file names begin with the date; None where there are none."""
+    files = sorted(path for path in RESULTS.glob("*.json") if path.stem[len("2000-01-01-") :] == name)
+    content: dict[str, Any] | None = json.loads(files[-1].read_text()) if files else None
     return content
+
+
+def markdown(headings: list[str], numeric: list[bool], rows: list[list[str]]) -> list[str]:
+    rule = "|".join("---:" if number else "---" for number in numeric)
+    return [f"| {' | '.join(headings)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def machine_line(content: dict[str, Any]) -> str:
+    """Where and with what it was measured."""
+    about = content["machine"]
+    where = about["gpu"] or f"{about['processor']}, {about['threads']} threads"
+    peers = {"torch": about["versions"]["torch"], **content.get("peers", {})}
+    versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in peers.items())
+    return f"{where}, {versions}, {content['date']}. Medians."
+
+
+def suite(name: str, content: dict[str, Any]) -> str:
+    """All results of a suite, the goals that a single one has, and below them those of all together."""
+    layout, goals = LAYOUTS[name], content.get("goals", [])
+    rows = [[column.text(row) for column in layout.columns] for row in content["results"]]
+    headings, numeric = [column.heading for column in layout.columns], [column.numeric for column in layout.columns]
+    # A column without a word would only say that no single result has a goal.
+    verdicts = [of_row(row, goals) for row in content["results"]]
+    if any(verdicts):
+        rows = [[*row, verdict] for row, verdict in zip(rows, verdicts, strict=True)]
+        headings, numeric = [*headings, "goal"], [*numeric, False]
+    lines = [*([layout.note, ""] if layout.note else []), *markdown(headings, numeric, rows), ""]
+    lines += [f"* {sentence(goal)}" for goal in goals]
+    return "\n".join([*lines, *([""] if goals else []), machine_line(content), ""])
+
+
+def sentence(goal: dict[str, Any]) -> str:
+    reached = f"{goal['statistic']} {shown(goal, goal['got'])}"
+    return f"**{word(goal['met'])}**: {goal['what']}: {reached}, goal {goal['sign']} {shown(goal, goal['bound'])}"
+
+
+def all_goals() -> str:
+    """One line a goal: what was to be reached, what was, and whether that is enough."""
+    rows, where = [], set()
+    for name, wanted in GOALS.items():
+        content = newest(name)
+        goals = content.get("goals", []) if content else [goal.verdict([]) for goal in wanted]
+        if content and goals:
+            where.add(machine_line({**content, "peers": {}}))
+        for what in dict.fromkeys(goal["what"] for goal in goals):
+            same = [goal for goal in goals if goal["what"] == what]
+            asked = ", ".join(f"{goal['statistic']} {goal['sign']} {shown(goal, goal['bound'])}" for goal in same)
+            reached = ", ".join(shown(goal, goal["got"]) for goal in same)
+            rows.append([what, asked, reached, combined([goal["met"] for goal in same])])
+    lines = markdown(["what", "goal", "reached", ""], [False] * 4, rows)
+    return "\n".join([*lines, *(f"\n{line}" for line in sorted(where)), ""])
+
+
+def combined(met: list[bool | None]) -> str:
+    """Goals of one line count as met together."""
+    return word(False) if False in met else word(None) if None in met else word(True)
 
 
 def swap_memory(content: dict[str, Any]) -> str:
     """Peak and time of every way to run a training step, beside those of the plain one."""
-    about = content["machine"]
-    lines = [
-        "| network and batch | way | peak MiB | of plain | ms a step | of plain |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    results = content["results"]
+    rows, results = [], content["results"]
     plain = {row["case"]: row for row in results if row["way"] == "plain"}
     for row in results:
         first, shape = plain[row["case"]], row["shape"]
         case = f"{row['case']}, B{shape['B']} T{shape['T']} I{shape['I']}" if row is first else ""
         peak, time = row["peak_mib"] / first["peak_mib"], row["median_ms"] / first["median_ms"]
-        lines.append(
-            f"| {case} | {row['way']} | {row['peak_mib']:.0f} | {peak:.2f} | {row['median_ms']:.0f} | {time:.2f} |"
+        rows.append(
+            [case, row["way"], f"{row['peak_mib']:.0f}", f"{peak:.2f}", f"{row['median_ms']:.0f}", f"{time:.2f}"]
         )
-    versions = about["versions"]
-    return "\n".join([*lines, "", f"{about['gpu']}, torch {versions['torch']}, {content['date']}. Medians.", ""])
+    headings = ["network and batch", "way", "peak MiB", "of plain", "ms a step", "of plain"]
+    return "\n".join([*markdown(headings, [False, False, True, True, True, True], rows), "", machine_line(content), ""])
 
 
-def reference(content: dict[str, Any]) -> str:
-    """Times of the reference loop beside those of torch.nn; a ratio above 1 means that torch is faster."""
-    about = content["machine"]
-    lines = ["| cell and batch | lengths | mode | reference ms | torch ms | ratio |", "|---|---|---|---:|---:|---:|"]
-    for row in content["results"]:
-        shape = " ".join(f"{letter}{size}" for letter, size in row["shape"].items())
-        ours, theirs = row["throughtime"]["median_ms"], row["torch"]["median_ms"]
-        case = f"{row['cell']}, {shape} | {row['lengths']} | {row['mode']}"
-        lines.append(f"| {case} | {ours:.1f} | {theirs:.1f} | {row['ratio']:.1f} |")
-    processor, threads = about["processor"], about["threads"]
-    note = f"{processor}, {threads} threads, torch {about['versions']['torch']}, {content['date']}. Medians."
-    return "\n".join([*lines, "", note, ""])
-
-
-TABLES = {"swap-memory": swap_memory, "reference": reference}
+def table(name: str) -> str:
+    """The table of that name, made anew."""
+    if name == "goals":
+        return all_goals()
+    if name != "swap-memory" and name not in LAYOUTS:
+        sys.exit(f"got a table {name!r}, expected one of: {', '.join(['goals', 'swap-memory', *LAYOUTS])}")
+    content = newest(name)
+    if content is None:
+        return UNMEASURED
+    return swap_memory(content) if name == "swap-memory" else suite(name, content)
 
 
 def rewritten(text: str) -> str:
     """A page with every table made anew."""
-
-    def table(match: re.Match[str]) -> str:
-        name = match["name"]
-        return f"{match[1]}\n{TABLES[name](newest(name))}\n{match[3]}"
-
-    return BLOCK.sub(table, text)
+    return BLOCK.sub(lambda match: f"{match[1]}\n{table(match['name'])}\n{match[3]}", text)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ the contract of TensorFlow's RNN functions. The import convention is `import thr
 
 from throughtime import cells, interop
 from throughtime._errors import InvalidArgumentError
+from throughtime.backends import backend
 from throughtime.cells import (
     BasicLSTMCell,
     BasicRNNCell,
@@ -54,6 +55,7 @@ __all__ = [
     "RNNCell",
     "ResidualWrapper",
     "TensorArray",
+    "backend",
     "bidirectional_dynamic_rnn",
     "cells",
     "dynamic_rnn",

@@ -1,5 +1,6 @@
-"""Backends: ways to walk a cell through time. There is one so far, the reference."""
+"""Backends: ways to walk a cell through time, and the choice between them."""
 
 from throughtime.backends import reference
+from throughtime.backends._select import backend
 
-__all__ = ["reference"]
+__all__ = ["backend", "reference"]

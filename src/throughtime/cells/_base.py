@@ -41,6 +41,8 @@ class RNNCell(nn.Module):
 
     state_size: Size
     output_size: Size
+    # Attributes that do not change what a step computes, or not for longer than a sequence.
+    unwatched: frozenset[str] = frozenset({"name", "variable_scope"})
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
@@ -164,6 +166,12 @@ def begin_sequence(cell: Any) -> None:
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
         if isinstance(module, RNNCell):
             module.begin_sequence()
+
+
+def is_lazy_cell(cell: Any) -> bool:
+    """Whether some parameters of a cell are still to be made, or have been made without a first call."""
+    modules = cell.modules() if isinstance(cell, nn.Module) else ()
+    return any("_initialize_hook" in vars(module) for module in modules)
 
 
 def build_for(cell: Any, inputs: Any, state: Any) -> None:

@@ -153,10 +153,11 @@ class DropoutWrapper(CellWrapper):
     def _draw(self, shape: torch.Size, like: Tensor, keep_prob: KeepProb) -> Tensor:
         # Half precision is too coarse for probabilities near 1: draw in float32 at least.
         dtype = torch.promote_types(like.dtype, torch.float32)
-        uniform = torch.rand(shape, dtype=dtype, device=like.device, generator=self._generator(like.device))
+        uniform = torch.rand(shape, dtype=dtype, device=like.device, generator=self.generator(like.device))
         return (torch.floor(uniform + keep_prob) / keep_prob).to(like.dtype)
 
-    def _generator(self, device: torch.device) -> torch.Generator | None:
+    def generator(self, device: torch.device) -> torch.Generator | None:
+        """Where the masks on a device are drawn from; None is torch's own generator."""
         if self.seed is None:
             return None
         if device not in self._generators:

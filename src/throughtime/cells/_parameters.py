@@ -72,6 +72,8 @@ class LazyCell(LazyModuleMixin, RNNCell):
     built.
     """
 
+    unwatched = RNNCell.unwatched | {"_initializers"}
+
     def __init__(self, name: str | None, dtype: torch.dtype | None, reuse: bool | None) -> None:
         super().__init__(name)
         check_no_reuse(reuse)
@@ -115,6 +117,8 @@ class LazyCell(LazyModuleMixin, RNNCell):
                     self._initializers[path](parameter)
         # Done with: a user's lambda would keep a built cell from being pickled.
         self._initializers.clear()
+        for module in (self, *self._modules.values()):
+            _end_laziness(module)
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
         """Where to make a parameter: as the constructor or `.to()` said, else as the first inputs are."""
@@ -142,6 +146,14 @@ class LazyCell(LazyModuleMixin, RNNCell):
             # Autocast lowers the dtype of inputs on the way, but never that of parameters.
             dtype = None if autocast_on(inputs.device) else inputs.dtype
             self.build(inputs.shape, dtype=dtype, device=inputs.device)
+
+
+def _end_laziness(module: Any) -> None:
+    """What torch does after the first call of a lazy module; ours may be built without one."""
+    for hook in ("_initialize_hook", "_load_hook"):
+        if hasattr(module, hook):
+            getattr(module, hook).remove()
+            delattr(module, hook)
 
 
 def input_width(inputs_shape: Any) -> int:

@@ -10,9 +10,12 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import problem, type_name
 from throughtime.backends import reference
+from throughtime.backends._noise import Noise
+from throughtime.backends._operator import Call, run
+from throughtime.backends._select import Choice, choose
 from throughtime.backends._step import Step, is_row_leaf
 from throughtime.backends._swap import swapping
-from throughtime.cells._base import RNNCell, begin_sequence, build_for
+from throughtime.cells._base import RNNCell, begin_sequence, build_for, is_lazy_cell
 from throughtime.unroll._form import Form, Padded
 from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
 
@@ -53,6 +56,19 @@ def unroll(
             assert lengths is not None
             with swapping(swap_memory, cell, (inputs, state)):
                 return _unroll_masked(step, form, inputs, lengths, state, reverse)
+    if is_lazy_cell(cell):
+        build_for(cell, blank_step(form, inputs), state)
+    choice = choose(
+        step,
+        [form.rows(leaf) for leaf in _nest.flatten(inputs)],
+        inputs,
+        state,
+        keep_states=all_states,
+        batch_size=schedule.active[0],
+        swapping=swap_memory,
+    )
+    if choice.executable is not None:
+        return _unroll_compiled(choice, cell, form, schedule, inputs, state, all_states)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
@@ -65,6 +81,25 @@ def unroll(
     final = schedule.unsort(walk.state)
     states = _all_states(form, schedule, walk.states, final) if all_states else None
     return Unrolled(_join(schedule, walk.outputs), final, states)
+
+
+def _unroll_compiled(
+    choice: Choice, cell: Any, form: Form, schedule: Schedule, inputs: Any, state: Any, all_states: bool
+) -> Unrolled:
+    """The whole walk as one operation, on the rows of all steps."""
+    assert choice.executable is not None
+    assert choice.anatomy is not None
+    rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
+    noise = Noise(cell, rows[0].device, is_random=choice.executable.is_random)
+    call = Call(choice.executable, schedule.steps, noise)
+    outputs, final_leaves = run(call, choice.anatomy.tensors, rows, _nest.flatten(schedule.sort(state)))
+    final = schedule.unsort(_nest.pack_as(state, final_leaves))
+    count = len(_nest.flatten(cell.output_size))
+    states = None
+    if all_states:
+        pairs = zip(outputs[count:], _nest.flatten(final), strict=True)
+        states = _nest.pack_as(state, [schedule.restore(leaf, fill=last) for leaf, last in pairs])
+    return Unrolled(_nest.pack_as(cell.output_size, map(schedule.restore, outputs[:count])), final, states)
 
 
 def _steps(schedule: Schedule, inputs: Any) -> list[Any]:

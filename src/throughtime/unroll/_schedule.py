@@ -11,6 +11,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime.backends._step import is_row_leaf
+from throughtime.backends._steps import Steps
 from throughtime.unroll._form import Form, Padded
 
 
@@ -18,6 +19,19 @@ class Schedule(ABC):
     """Rows sorted so that those alive at any step are the first ones."""
 
     active: list[int]
+
+    @property
+    @abstractmethod
+    def steps(self) -> Steps:
+        """Where the rows of every step lie among all rows."""
+
+    @abstractmethod
+    def rows(self, leaf: Any) -> Tensor:
+        """The rows of all steps of `leaf` [N, ...]."""
+
+    @abstractmethod
+    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
+        """Rows of all steps in the form that came in; where no step ran, zeros or `fill` [B, ...]."""
 
     @abstractmethod
     def take(self, leaf: Any) -> Sequence[Tensor]:
@@ -50,9 +64,23 @@ class Dense(Schedule):
     """Every row runs at every step: nothing is sorted, gathered or copied on the way in."""
 
     def __init__(self, form: Padded, reverse: bool) -> None:
+        self._form = form
         self._axis = form.time_axis
         self._direction = -1 if reverse else 1
         self.active = [form.batch_size] * form.max_time
+
+    @property
+    def steps(self) -> Steps:
+        batch, time = self._form.batch_size, self._form.max_time
+        offset = torch.arange(time) * (batch if self._axis == 0 else 1)
+        offset = offset if self._direction == 1 else offset.flip(0)
+        return Steps(torch.full((time,), batch), offset, 1 if self._axis == 0 else time, batch)
+
+    def rows(self, leaf: Tensor) -> Tensor:
+        return self._form.rows(leaf)
+
+    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Tensor:
+        return self._form.restore(rows)
 
     def take(self, leaf: Tensor) -> Sequence[Tensor]:
         return leaf.unbind(self._axis)[:: self._direction]
@@ -82,18 +110,28 @@ class Ragged(Schedule):
         self._positions = form.positions(row, length[row] - 1 - time if reverse else time)
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
-    def take(self, leaf: Any) -> Sequence[Tensor]:
+    @property
+    def steps(self) -> Steps:
+        active = torch.tensor(self.active)
+        return Steps(active, active.cumsum(0) - active, 1, self._form.batch_size)
+
+    def rows(self, leaf: Any) -> Tensor:
         rows = self._form.rows(leaf)
         positions, _ = self._indices(rows.device)
-        return torch.split(rows.index_select(0, positions), self.active)
+        return rows.index_select(0, positions)
+
+    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
+        positions, _ = self._indices(rows.device)
+        blank = self._form.blank(rows, fill)
+        if blank is None:
+            blank = torch.zeros_like(rows)
+        return self._form.restore(blank.index_copy(0, positions, rows))
+
+    def take(self, leaf: Any) -> Sequence[Tensor]:
+        return torch.split(self.rows(leaf), self.active)
 
     def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
-        results = torch.cat(list(steps))
-        positions, _ = self._indices(results.device)
-        blank = self._form.blank(results, fill)
-        if blank is None:
-            blank = torch.zeros_like(results)
-        return self._form.restore(blank.index_copy(0, positions, results))
+        return self.restore(torch.cat(list(steps)), fill)
 
     def sort(self, state: Any) -> Any:
         return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=False), state)

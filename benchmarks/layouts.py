@@ -1,0 +1,176 @@
+"""How the results of each suite are shown: the columns of its table, on the console and in the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+MISSING = "–"
+
+
+class Column(NamedTuple):
+    """A heading, the text below it for a result, and whether that is a number."""
+
+    heading: str
+    text: Callable[[Row], str]
+    numeric: bool = True
+
+
+class Layout(NamedTuple):
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+
+
+def value(heading: str, key: str, form: str = "", numeric: bool = True) -> Column:
+    """A number or a word that the result has."""
+    return Column(heading, lambda row: MISSING if row.get(key) is None else format(row[key], form), numeric)
+
+
+def milliseconds(heading: str, key: str) -> Column:
+    """A median, with three digits that count."""
+    return Column(heading, lambda row: _digits(row[key]["median_ms"]) if row.get(key) else MISSING)
+
+
+def spread(heading: str, key: str) -> Column:
+    """The quartiles around a median, relative to it."""
+
+    def text(row: Row) -> str:
+        if not row.get(key):
+            return MISSING
+        low, high = row[key]["lower_quartile_ms"], row[key]["upper_quartile_ms"]
+        return f"{50 * (high - low) / row[key]['median_ms']:.0f} %"
+
+    return Column(heading, text)
+
+
+def _digits(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _shape(row: Row) -> str:
+    return " ".join(f"{letter}{size}" for letter, size in row["shape"].items())
+
+
+CELL = value("cell", "cell", numeric=False)
+SHAPE = Column("batch", _shape, numeric=False)
+OURS = milliseconds("ours ms", "throughtime")
+SPREAD = spread("±", "throughtime")
+RATIO = value("times as fast", "ratio", ".2f")
+BACKEND = value("backend", "backend", numeric=False)
+
+LAYOUTS: dict[str, Layout] = {
+    "dense-training": Layout(
+        "Training, dense, against torch.nn",
+        "Forward and backward, batch-major, gradients of inputs and weights for a random gradient of the outputs.",
+        (CELL, SHAPE, OURS, SPREAD, milliseconds("torch ms", "torch"), spread("±", "torch"), RATIO, BACKEND),
+    ),
+    "ragged-training": Layout(
+        "Training, variable length, against torch packed",
+        "torch packs, runs and unpacks. *Real* is the share of steps that are not padding; *over real* our time over "
+        "that of our own dense run, divided by that share.",
+        (
+            CELL,
+            SHAPE,
+            value("lengths", "lengths", numeric=False),
+            value("real", "share", ".0%"),
+            OURS,
+            SPREAD,
+            milliseconds("torch ms", "torch"),
+            RATIO,
+            milliseconds("our dense ms", "dense"),
+            value("over real", "over_share", ".2f"),
+            BACKEND,
+        ),
+    ),
+    "inference": Layout(
+        "Inference, against the faster of torch and ONNX Runtime",
+        "Time-major, no gradients.",
+        (
+            CELL,
+            SHAPE,
+            OURS,
+            SPREAD,
+            milliseconds("torch ms", "torch"),
+            milliseconds("ONNX Runtime ms", "onnxruntime"),
+            RATIO,
+            BACKEND,
+        ),
+    ),
+    "call-overhead": Layout(
+        "The cost of one small call: LSTM, B1 T1 I16 H16",
+        "",
+        (
+            value("what", "mode", numeric=False),
+            value("ours µs", "ours_us", ".0f"),
+            value("torch µs", "torch_us", ".0f"),
+            value("beyond µs", "beyond_us", ".0f"),
+            BACKEND,
+        ),
+    ),
+    "own-cells": Layout(
+        "Training a user's own cell, against its eager loop",
+        "The eager loop is a Python loop over the same cell. The LSTM of equal size is ours, for the stack two.",
+        (
+            CELL,
+            SHAPE,
+            OURS,
+            SPREAD,
+            milliseconds("eager ms", "eager"),
+            RATIO,
+            milliseconds("our LSTM ms", "lstm"),
+            value("of our LSTM", "of_lstm", ".2f"),
+            BACKEND,
+        ),
+    ),
+    "against-tensorflow": Layout(
+        "Training, against TensorFlow's own dynamic_rnn",
+        "Graph mode, time-major, the same weights; its inputs are resident and its gradients are not copied out.",
+        (
+            CELL,
+            SHAPE,
+            OURS,
+            SPREAD,
+            milliseconds("TensorFlow ms", "tensorflow"),
+            spread("±", "tensorflow"),
+            RATIO,
+            BACKEND,
+        ),
+    ),
+    "first-call": Layout(
+        "The first training step of a new cell, in a fresh process",
+        "*Extra* is what the first step takes beyond the next one. The batch is one sequence.",
+        (
+            CELL,
+            value("T", "T"),
+            value("cache", "cache", numeric=False),
+            value("first s", "first_s", ".2f"),
+            value("next s", "next_s", ".3f"),
+            value("extra s", "extra_s", ".2f"),
+        ),
+    ),
+    "memory": Layout(
+        "Peak memory of a training step, of torch.nn's",
+        "Growth of the resident memory of a fresh process over one step, after one on a tiny batch.",
+        (
+            CELL,
+            SHAPE,
+            value("lengths", "lengths", numeric=False),
+            value("ours MiB", "ours_mib", ".1f"),
+            value("torch MiB", "torch_mib", ".1f"),
+            value("of torch", "of_torch", ".2f"),
+        ),
+    ),
+    "parallel-iterations": Layout(
+        "Memory and time as parallel_iterations shrinks",
+        "An LSTM; growth of the resident memory of a fresh process over one call.",
+        (
+            SHAPE,
+            value("mode", "mode", numeric=False),
+            Column("parallel_iterations", lambda row: str(row["parallel_iterations"])),
+            value("peak MiB", "peak_mib", ".1f"),
+            milliseconds("ms", "throughtime"),
+        ),
+    ),
+}

@@ -1,0 +1,58 @@
+"""Random numbers of a compiled unroll: where they come from, and how to draw the same ones again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from throughtime.compiler import Source
+
+
+class Noise:
+    """The generators of a cell as they were when an unroll began."""
+
+    def __init__(self, cell: Any, device: torch.device, *, is_random: bool) -> None:
+        self._cell = cell
+        self._device = device
+        self._states: tuple[torch.Tensor, torch.Tensor | None, dict[str, Any]] | None = None
+        if is_random:
+            on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+            self._states = (torch.get_rng_state(), on_device, self._module_states())
+
+    def generator(self, source: Source) -> torch.Generator:
+        """The cell's own generator that a program names."""
+        generator: torch.Generator = self._cell.get_submodule(source.path).generator(source.device)
+        return generator
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Within it, everything is drawn as it was the first time; after it, nothing has been drawn."""
+        if self._states is None:
+            yield
+            return
+        cpu, on_device, modules = self._states
+        now = self._module_states()
+        with torch.random.fork_rng([self._device] if on_device is not None else []):
+            torch.set_rng_state(cpu)
+            if on_device is not None:
+                torch.cuda.set_rng_state(on_device, self._device)
+            self._set_modules(modules)
+            try:
+                yield
+            finally:
+                self._set_modules(now)
+
+    def _module_states(self) -> dict[str, Any]:
+        return {path: module.noise_state() for path, module in _noisy(self._cell)}
+
+    def _set_modules(self, states: dict[str, Any]) -> None:
+        for path, module in _noisy(self._cell):
+            module.set_noise_state(states[path])
+
+
+def _noisy(cell: Any) -> list[tuple[str, Any]]:
+    named = cell.named_modules() if isinstance(cell, torch.nn.Module) else ()
+    return [(path, module) for path, module in named if hasattr(module, "noise_state")]

@@ -1,0 +1,272 @@
+"""Which backend runs an unroll, and why not the others."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from throughtime import _nest
+from throughtime._errors import problem
+from throughtime.backends._execute import Executable
+from throughtime.backends._step import Step
+from throughtime.backends.aten import AtenLoop
+from throughtime.compiler import Anatomy, Leaf, Program, StepSignature, Uncompilable, compile_step
+
+NAMES = ("auto", "reference", "aten", "numba", "triton")
+
+_wanted: ContextVar[str] = ContextVar("throughtime_backend", default="auto")
+
+
+@contextlib.contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Run unrolls on one backend: "reference", "aten", "numba" or "triton"; "auto" takes the best that can.
+
+    A backend asked for by name never falls back to another: it raises a `ValueError` with the reason.
+
+    >>> import torch, throughtime as tt
+    >>> cell, x = tt.GRUCell(4), torch.ones(1, 2, 3)
+    >>> with tt.backend("reference"):
+    ...     outputs, state = tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    >>> torch.allclose(outputs, tt.dynamic_rnn(cell, x, dtype=torch.float32)[0])
+    True
+    """
+    if name not in NAMES:
+        what, fix = "`name` is no backend", 'Leave the choice to the engine with "auto".'
+        raise ValueError(problem(what, got=repr(name), expected=", ".join(map(repr, NAMES)), fix=fix))
+    token = _wanted.set(name)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def wanted_backend() -> str:
+    """The backend that has been asked for."""
+    return _wanted.get()
+
+
+@dataclass
+class Choice:
+    """A backend, what it runs (None for the reference), and why it is not another."""
+
+    backend: str
+    executable: Executable | None
+    program: Program | None = None
+    anatomy: Anatomy | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+class _Compiled:
+    """What has been found out about one cell structure: its program or why there is none, and executables."""
+
+    def __init__(self, make: Callable[[], Program], kept: list[Any]) -> None:
+        self._make = make
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._program: Program | None = None
+        self._refusal: str | None = None
+        self._executables: dict[str, Executable | str] = {}
+
+    def program(self) -> Program | str:
+        """The program, or why there is none."""
+        with self._lock:
+            if self._program is None and self._refusal is None:
+                try:
+                    self._program = self._make()
+                except Uncompilable as refusal:
+                    self._refusal = str(refusal)
+        return self._program or self._refusal or ""
+
+    def executable(self, name: str) -> Executable | str:
+        """The program on a backend, or why it cannot be there."""
+        program = self.program()
+        if isinstance(program, str):
+            return program
+        with self._lock:
+            if name not in self._executables:
+                self._executables[name] = _compile(program, name)
+            return self._executables[name]
+
+
+def _compile(program: Program, name: str) -> Executable | str:
+    if name == "aten":
+        return Executable(program, AtenLoop)
+    if name == "numba":
+        from throughtime.backends._numba_loop import NumbaLoop, refusal
+
+        loops = [program.loop] if program.adjoint is None else [program.loop, program.adjoint.loop]
+        for loop in loops:
+            reason = refusal(loop)
+            if reason is not None:
+                return reason
+        return Executable(program, NumbaLoop)
+    return "it is not built yet"
+
+
+_CACHE: OrderedDict[Any, _Compiled] = OrderedDict()
+_CACHE_SIZE = 512
+_cache_lock = threading.Lock()
+
+
+def choose(
+    step: Step, inputs: Sequence[Tensor], input_nest: Any, state: Any, *, keep_states: bool, batch_size: int, swapping: bool = False
+) -> Choice:
+    """The best backend for a step over rows `inputs` [N, ...] from `state` [B, ...]; raises if a named one cannot."""
+    wanted = wanted_backend()
+    if wanted == "reference":
+        return Choice("reference", None)
+    leaves = _nest.flatten(state)
+    reason = _situation(step.cell, inputs, leaves, batch_size, swapping)
+    if reason is not None:
+        return _fall_back(wanted, dict.fromkeys(_candidates(inputs[0].device, wanted), reason))
+    anatomy = Anatomy(step.cell)
+    compiled = _look_up(step, anatomy, inputs, input_nest, state, leaves, keep_states)
+    reasons: dict[str, str] = {}
+    for name in _candidates(inputs[0].device, wanted):
+        found = compiled.executable(name)
+        if isinstance(found, Executable):
+            return Choice(name, found, found.program, anatomy, reasons)
+        reasons[name] = found
+    program = compiled.program()
+    choice = _fall_back(wanted, reasons)
+    choice.program = None if isinstance(program, str) else program
+    return choice
+
+
+def _candidates(device: torch.device, wanted: str) -> list[str]:
+    if wanted != "auto":
+        return [wanted]
+    return ["aten"]
+
+
+def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
+    if wanted != "auto":
+        raise ValueError(
+            problem(
+                f'the backend "{wanted}" cannot run this cell',
+                got=reasons[wanted],
+                expected="a cell that it can compile",
+                fix='Leave the choice to the engine: tt.backend("auto") falls back, and tt.explain says why.',
+            )
+        )
+    return Choice("reference", None, reasons=reasons)
+
+
+def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], batch_size: int, swapping: bool) -> str | None:
+    """Why nothing can be compiled for this call, whatever the cell."""
+    if any(not isinstance(leaf, Tensor) for leaf in state):
+        return "a part of its state is no tensor"
+    if any(not leaf.ndim for leaf in state):
+        return "a part of its state has no rows"
+    if not state:
+        return "it has no state"
+    if not batch_size:
+        return "the batch has no rows"
+    plain = {Tensor, nn.Parameter}
+    if any(type(leaf) not in plain for leaf in (*inputs, *state)):
+        return "its inputs or state are tensors of a class of their own"
+    if any(leaf.device.type not in ("cpu", "cuda") for leaf in (*inputs, *state)):
+        return f"there are no kernels for the device {inputs[0].device}"
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return "the call itself is being traced"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func is at work"
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return "a dispatch mode of torch is at work"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "forward-mode differentiation is at work"
+    if swapping and inputs[0].is_cuda:
+        return "memory is swapped between the steps of the loop"
+    if isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters()):
+        return "its parameters do not exist yet: the first call makes them"
+    return None
+
+
+def _look_up(
+    step: Step, anatomy: Anatomy, inputs: Sequence[Tensor], nest: Any, state: Any, leaves: Sequence[Tensor], keep_states: bool
+) -> _Compiled:
+    device = inputs[0].device
+    tensors = (*inputs, *leaves, *anatomy.tensors)
+    differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
+    key = (
+        anatomy.structure,
+        tuple((leaf.shape[1:], leaf.dtype, leaf.device) for leaf in (*inputs, *leaves)),
+        _shape_of_nest(nest),
+        _shape_of_nest(state),
+        step.dtype,
+        differentiate,
+        keep_states,
+        autocast,
+        torch.get_default_dtype(),
+    )
+    with _cache_lock:
+        found = _CACHE.get(key)
+        if found is not None:
+            _CACHE.move_to_end(key)
+            return found
+        signature = StepSignature(
+            inputs=nest,
+            input_leaves=_described(inputs, nest, "x"),
+            state=_nest.map_leaves(lambda _: None, state),
+            state_leaves=_described(leaves, state, "state"),
+        )
+        dtype = step.dtype
+
+        def call(stand_in: Any, step_inputs: Any, step_state: Any) -> tuple[Any, Any]:
+            return Step(stand_in, step_state, dtype)(step_inputs, step_state)
+
+        cell = step.cell
+
+        def make() -> Program:
+            try:
+                return compile_step(
+                    cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states
+                )
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                # Whatever is wrong with the cell, the reference meets it too, and raises it where it belongs.
+                message = str(error).strip().split("\n")[0][:160]
+                raise Uncompilable(f"it cannot be traced ({type(error).__name__}: {message})") from error
+
+        found = _CACHE[key] = _Compiled(make, anatomy.kept)
+        if len(_CACHE) > _CACHE_SIZE:
+            _CACHE.popitem(last=False)
+    return found
+
+
+def _described(leaves: Sequence[Tensor], nest: Any, base: str) -> tuple[Leaf, ...]:
+    names = _leaf_names(nest, base)
+    return tuple(
+        Leaf(tuple(leaf.shape[1:]), leaf.dtype, leaf.device, name) for leaf, name in zip(leaves, names, strict=True)
+    )
+
+
+def _leaf_names(nest: Any, base: str) -> list[str]:
+    """What to call the leaves of a nest: fields and keys where there are some, else numbers."""
+    if not _nest.is_nest(nest):
+        return [base]
+    keys = getattr(nest, "_fields", None) or (list(nest) if isinstance(nest, dict) else None)
+    names: list[str] = []
+    for index, child in enumerate(_nest.children(nest)):
+        below = str(keys[index]) if keys is not None else f"{base}_{index}"
+        names += _leaf_names(child, below if base in ("x", "state") else f"{base}_{below}")
+    return names
+
+
+def _shape_of_nest(nest: Any) -> Any:
+    """The structure of a nest, as a key."""
+    if not _nest.is_nest(nest):
+        return None
+    keys = tuple(map(str, nest)) if isinstance(nest, dict) else len(nest)
+    return (type(nest), keys, *map(_shape_of_nest, _nest.children(nest)))
+
+

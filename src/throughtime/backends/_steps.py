@@ -1,0 +1,76 @@
+"""Where the rows of every step lie in a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Where the rows of every step lie in a stream: row r of step t is at `offset[t] + r * row_stride`.
+
+    `active` and `offset` are contiguous int64 tensors [T] on the CPU; `active[t]` rows are alive at step t, never more
+    than at the step before. `row_stride` is 1 for packed or time-major rows, T for a dense batch-major batch.
+    """
+
+    active: Tensor
+    offset: Tensor
+    row_stride: int
+    batch_size: int
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The rows alive at each step."""
+        counts: list[int] = self.active.tolist()
+        return counts
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where the first row of each step lies."""
+        starts: list[int] = self.offset.tolist()
+        return starts
+
+    @cached_property
+    def total(self) -> int:
+        """The number of rows of all steps: the sum of the lengths."""
+        return int(self.active.sum())
+
+    def rows(self, stream: Tensor, step: int) -> Tensor:
+        """The rows of one step, as a view."""
+        start, count = self.starts[step], self.counts[step]
+        if self.row_stride == 1:
+            return stream[start : start + count]
+        return stream[start : start + (count - 1) * self.row_stride + 1 : self.row_stride]
+
+    def split(self, stream: Tensor) -> list[Tensor]:
+        """The rows of every step, as views."""
+        if self.row_stride == 1 and self.starts[0] == 0:
+            return list(stream.split(self.counts))
+        return [self.rows(stream, step) for step in range(len(self.counts))]
+
+    def previous(self, stream: Tensor, initial: Tensor) -> Tensor:
+        """For every row of every step the row of the step before it; for the first step, that of `initial`."""
+        first = self.counts[0]
+        if self.row_stride != 1:
+            folded = stream.view(self.batch_size, -1, *stream.shape[1:])
+            shifted, start = torch.empty_like(folded), initial.unsqueeze(1)
+            ahead = self.starts[0] == 0
+            torch.cat([start, folded[:, :-1]] if ahead else [folded[:, 1:], start], 1, out=shifted)
+            return shifted.flatten(0, 1)
+        if self.counts[-1] == first:
+            # Dense and time-major: in reverse, the step before lies one step later.
+            ahead = self.starts[0] == 0
+            return torch.cat([initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]])
+        index = self._index_before.to(stream.device)
+        return torch.cat([initial[:first], stream.index_select(0, index)])
+
+    @cached_property
+    def _index_before(self) -> Tensor:
+        """For every packed row but those of the first step, where the row of the step before lies."""
+        step = torch.repeat_interleave(torch.arange(1, len(self.active)), self.active[1:])
+        place = torch.arange(self.total - self.counts[0]) - (self.offset[step] - self.counts[0])
+        return self.offset[step - 1] + place

@@ -1,0 +1,110 @@
+"""Sections of a program as Python functions over torch operations."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime.compiler import ROWS, Node, Source, Value
+
+Env = dict[Value, Tensor]
+
+
+class TorchFunction:
+    """Nodes made into one function: `run(rows, env, generators)` puts the values of `gives` into `env`.
+
+    Values that are used up on the way are let go at once, so that memory is held no longer than it is needed.
+    """
+
+    def __init__(self, name: str, nodes: Sequence[Node], gives: Iterable[Value]) -> None:
+        self.gives = list(dict.fromkeys(gives))
+        made = {value for node in nodes for value in node.results}
+        used = [*(value for node in nodes for value in node.values), *self.gives]
+        self.takes = list(dict.fromkeys(value for value in used if value not in made))
+        writer = _Writer(name, nodes, self.takes, self.gives)
+        self.source = writer.source
+        self._function = writer.compile()
+
+    def run(self, rows: int, env: Env, generators: Any = None) -> None:
+        """Run on values from `env`, and add what comes out."""
+        if self.gives:
+            results = self._function(rows, generators, *map(env.__getitem__, self.takes))
+            env.update(zip(self.gives, results, strict=True))
+
+    def __call__(self, rows: int, generators: Any, *args: Tensor) -> tuple[Tensor, ...]:
+        """Run on the values of `takes`, in order."""
+        results: tuple[Tensor, ...] = self._function(rows, generators, *args)
+        return results
+
+
+class _Writer:
+    def __init__(self, name: str, nodes: Sequence[Node], takes: list[Value], gives: list[Value]) -> None:
+        self._names: dict[Value, str] = {}
+        self._globals: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
+        self._taken: set[str] = {"n", "generators", "torch"}
+        self._function = "".join(letter if letter.isalnum() else "_" for letter in name)
+        arguments = ", ".join(["n", "generators", *map(self._name, takes)])
+        lines = [f"def {self._function}({arguments}):"]
+        last = {value: position for position, node in enumerate(nodes) for value in (*node.values, *node.results)}
+        kept = set(gives)
+        for position, node in enumerate(nodes):
+            lines.append(f"    {self._line(node)}")
+            dead = [value for value in dict.fromkeys((*node.values, *node.results)) if last[value] == position and value not in kept]
+            if dead:
+                lines.append(f"    del {', '.join(map(self._name, dead))}")
+        lines.append(f"    return ({''.join(f'{self._name(value)}, ' for value in gives)})")
+        self.source = "\n".join(lines) + "\n"
+
+    def compile(self) -> Callable[..., Any]:
+        filename = f"<throughtime {self._function} {id(self):x}>"
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
+        exec(compile(self.source, filename, "exec"), self._globals)
+        function: Callable[..., Any] = self._globals[self._function]
+        return function
+
+    def _name(self, value: Value) -> str:
+        if value not in self._names:
+            name = value.name if value.name.isidentifier() and not value.name[0].isdigit() else f"v_{value.name}"
+            if name in _KEYWORDS or name in self._taken:
+                name = f"{name}_"
+            while name in self._taken:
+                name += "_"
+            self._taken.add(name)
+            self._names[value] = name
+        return self._names[value]
+
+    def _line(self, node: Node) -> str:
+        target = f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
+        self._globals[target] = node.target
+        options = {key: value for key, value in node.kwargs.items() if value is not None}
+        arguments = [self._shown(arg) for arg in node.args]
+        arguments += [f"{key}={self._shown(value)}" for key, value in options.items()]
+        names = [self._name(value) for value in node.results]
+        results = names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
+        return f"{results} = {target}({', '.join(arguments)})"
+
+    def _shown(self, tree: Any) -> str:
+        if isinstance(tree, Value):
+            return self._name(tree)
+        if tree is ROWS:
+            return "n"
+        if isinstance(tree, Source):
+            name = f"source_{len(self._globals)}"
+            self._globals[name] = tree
+            return f"generators({name})"
+        if isinstance(tree, list | tuple):
+            return f"[{', '.join(map(self._shown, tree))}]"
+        if isinstance(tree, torch.device):
+            return f"torch.device({str(tree)!r})"
+        return repr(tree)
+
+
+_KEYWORDS = frozenset("lambda del is in not and or if for from def class return while with as None True False".split())
+
+
+def _gives_list(node: Node) -> bool:
+    return str(node.target._schema.returns[0].type).startswith("List")

@@ -1,0 +1,95 @@
+"""The loop of a program run with torch operations: for any cell that can be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime.backends._steps import Steps
+from throughtime.backends._torch_code import Env, TorchFunction
+from throughtime.compiler import Loop, Value
+
+Lagged = dict[Value, tuple[Tensor, Tensor]]
+
+
+class AtenLoop:
+    """A loop, one call of a generated function a step."""
+
+    name = "aten"
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._stored = len(loop.stored)
+        self._function = TorchFunction(loop.name, loop.nodes, [*loop.stored, *(after for _, after in loop.carried)])
+        # `gives` has each value once; results are wanted for every place.
+        places = {value: index for index, value in enumerate(self._function.gives)}
+        self._kept = [places[value] for value in loop.stored]
+        self._left = [places[after] for _, after in loop.carried]
+        self.source = self._function.source
+
+    def run(
+        self,
+        env: Env,
+        lagged: Lagged,
+        carried: Sequence[Tensor],
+        stored: Sequence[Tensor],
+        steps: Steps,
+        generators: Any,
+        first: int,
+        last: int,
+    ) -> None:
+        """Walk from step `first` to `last`, not included; `carried` [B, ...] and `stored` [N, ...] change in place."""
+        order = range(first, last)[:: -1 if self._loop.reverse else 1]
+        takers = [self._taker(value, env, lagged, steps, first) for value in self._function.takes]
+        current, rows = [tensor[:0] for tensor in carried], 0
+        kept: list[list[Tensor]] = [[] for _ in self._kept]
+        for step in order:
+            current, rows = _with_rows(current, carried, rows, steps.counts[step]), steps.counts[step]
+            arguments = [taker(current, step) for taker in takers]
+            results = self._function(rows, generators, *arguments)
+            for pieces, place in zip(kept, self._kept, strict=True):
+                pieces.append(results[place])
+            current = [results[place] for place in self._left]
+        for tensor, rest in zip(carried, current, strict=True):
+            tensor[:rows] = rest
+        for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
+            _put(stream, pieces[:: -1 if self._loop.reverse else 1], steps, first, value.row_axis or 0)
+
+    def _taker(self, value: Value, env: Env, lagged: Lagged, steps: Steps, first: int) -> Any:
+        """How to get at a value when the rows that are carried and the step are known."""
+        for index, (before, _) in enumerate(self._loop.carried):
+            if value is before:
+                return lambda current, _step: current[index]
+        if value in lagged:
+            stream, initial = lagged[value]
+            pieces = steps.split(stream)
+            counts = steps.counts
+            return lambda _current, step: (pieces[step - 1] if step else initial)[: counts[step]]
+        tensor = env[value]
+        if not value.has_rows:
+            return lambda _current, _step: tensor
+        axis = value.row_axis or 0
+        parts = steps.split(tensor.movedim(axis, 0))
+        return lambda _current, step: parts[step - first].movedim(0, axis)
+
+
+def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, wanted: int) -> list[Tensor]:
+    """What is carried, for the rows of the next step: rows that end are set aside, rows that begin join."""
+    if wanted == rows:
+        return current
+    if wanted < rows:
+        for tensor, now in zip(carried, current, strict=True):
+            tensor[wanted:rows] = now[wanted:]
+        return [now[:wanted] for now in current]
+    if not rows:
+        return [tensor[:wanted] for tensor in carried]
+    return [torch.cat([now, tensor[rows:wanted]]) for now, tensor in zip(current, carried, strict=True)]
+
+
+def _put(stream: Tensor, pieces: list[Tensor], steps: Steps, first: int, axis: int) -> None:
+    """The rows of each step into their places."""
+    for step, piece in enumerate(pieces, first):
+        steps.rows(stream, step).copy_(piece.movedim(axis, 0))

@@ -1,0 +1,239 @@
+"""A small writer of LLVM assembly: values with their types, blocks, counted loops."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+SIZES = {"float": 4, "double": 8, "i64": 8, "i32": 4, "i8": 1}
+_SUFFIXES = {"float": "f32", "double": "f64", "ptr": "p0"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of LLVM assembly: its type, and its name or literal."""
+
+    type: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+    @property
+    def element(self) -> str:
+        """The type of one lane."""
+        return element_of(self.type)
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.type)
+
+
+def vector(lanes: int, element: str) -> str:
+    """The type of `lanes` elements."""
+    return f"<{lanes} x {element}>"
+
+
+def element_of(kind: str) -> str:
+    return kind[1:-1].split(" x ")[1] if kind.startswith("<") else kind
+
+
+def lanes_of(kind: str) -> int:
+    return int(kind[1:-1].split(" x ")[0]) if kind.startswith("<") else 1
+
+
+def literal(element: str, number: float) -> str:
+    """One number as LLVM writes it; floating point exactly, as the bits of a double."""
+    if element == "float":
+        number = _round_to_float(float(number))
+    if element in {"float", "double"}:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+    return str(int(number))
+
+
+def _round_to_float(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def constant(kind: str, number: float) -> Value:
+    """The same number in every lane of type `kind`."""
+    text = literal(element_of(kind), number)
+    if kind.startswith("<"):
+        text = f"<{', '.join([f'{element_of(kind)} {text}'] * lanes_of(kind))}>"
+    return Value(kind, text)
+
+
+def integer(number: int) -> Value:
+    return Value("i64", str(number))
+
+
+def suffix(kind: str) -> str:
+    """How the name of an intrinsic spells a type."""
+    element = _SUFFIXES.get(element_of(kind), element_of(kind))
+    return f"v{lanes_of(kind)}{element}" if kind.startswith("<") else element
+
+
+class Counter:
+    """A counted loop under construction; `index` is the loop's variable."""
+
+    def __init__(self, index: Value) -> None:
+        self.index = index
+        self.carried: list[tuple[Value, Value]] = []
+        self.fed: dict[str, Value] = {}
+
+    def feed(self, phi: Value, following: Value) -> None:
+        """What `phi` holds in the next iteration."""
+        self.fed[phi.text] = following
+
+
+class Builder:
+    """Writes one function, instruction by instruction."""
+
+    def __init__(self, name: str, parameters: Sequence[tuple[str, str]], *, linkage: str = "") -> None:
+        self.parameters = {key: Value(kind.split()[0], f"%{key}") for key, kind in parameters}
+        self.declarations: dict[str, str] = {}
+        self._head = f"define {linkage}void @{name}({', '.join(f'{kind} %{key}' for key, kind in parameters)})"
+        self._lines: list[str] = ["entry:"]
+        self._block = "entry"
+        self._fresh = 0
+
+    def text(self) -> str:
+        """The finished function."""
+        return "\n".join([f"{self._head} #0 {{", *self._lines, "  ret void", "}"])
+
+    def void(self, instruction: str) -> None:
+        self._lines.append(f"  {instruction}")
+
+    def let(self, kind: str, instruction: str) -> Value:
+        """The result, of type `kind`, of an instruction."""
+        value = Value(kind, self._name())
+        self._lines.append(f"  {value.text} = {instruction}")
+        return value
+
+    def _name(self) -> str:
+        self._fresh += 1
+        return f"%v{self._fresh}"
+
+    def binary(self, operation: str, left: Value, right: Value) -> Value:
+        return self.let(left.type, f"{operation} {left}, {right.text}")
+
+    def compare(self, predicate: str, left: Value, right: Value) -> Value:
+        """`fcmp` or `icmp`, by the type of the operands."""
+        word = "fcmp" if left.element in {"float", "double"} else "icmp"
+        truth = vector(left.lanes, "i1") if left.type.startswith("<") else "i1"
+        return self.let(truth, f"{word} {predicate} {left}, {right.text}")
+
+    def select(self, truth: Value, left: Value, right: Value) -> Value:
+        return self.let(left.type, f"select {truth}, {left}, {right}")
+
+    def convert(self, operation: str, value: Value, element: str) -> Value:
+        kind = vector(value.lanes, element) if value.type.startswith("<") else element
+        return self.let(kind, f"{operation} {value} to {kind}")
+
+    def intrinsic(self, name: str, *arguments: Value) -> Value:
+        """Call `llvm.<name>`, overloaded on the type of its first argument, which is also the type of the result."""
+        kind = arguments[0].type
+        function = f"@llvm.{name}.{suffix(kind)}"
+        self.declarations[function] = f"declare {kind} {function}({', '.join(arg.type for arg in arguments)})"
+        return self.let(kind, f"call {kind} {function}({', '.join(map(str, arguments))})")
+
+    def fma(self, left: Value, right: Value, addend: Value) -> Value:
+        """`left * right + addend`, rounded once where the machine can."""
+        return self.intrinsic("fmuladd", left, right, addend)
+
+    def scalar_call(self, function: str, value: Value) -> Value:
+        """Call a function of the C library lane by lane."""
+        element = value.element
+        self.declarations[f"@{function}"] = f"declare {element} @{function}({element}) nounwind"
+        result = Value(value.type, "poison")
+        for lane in range(value.lanes):
+            one = self.let(element, f"extractelement {value}, i64 {lane}")
+            one = self.let(element, f"call {element} @{function}({one})")
+            result = self.let(value.type, f"insertelement {result}, {one}, i64 {lane}")
+        return result
+
+    def shuffle(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+        kind = vector(len(lanes), left.element)
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.let(kind, f"shufflevector {left}, {right}, <{len(lanes)} x i32> <{mask}>")
+
+    def splat(self, scalar: Value, lanes: int) -> Value:
+        """A scalar, or a vector of one lane, in every lane."""
+        kind = vector(lanes, scalar.element)
+        if not scalar.type.startswith("<"):
+            scalar = self.let(vector(1, scalar.type), f"insertelement <1 x {scalar.type}> poison, {scalar}, i64 0")
+        return scalar if lanes == 1 else self.let(kind, f"shufflevector {scalar}, {scalar.type} poison, "
+                                                  f"<{lanes} x i32> zeroinitializer")
+
+    def advance(self, pointer: Value, count: Value | int, size: int = 1) -> Value:
+        """The address `count` elements of `size` bytes further on."""
+        if isinstance(count, int):
+            return pointer if count == 0 else self.let("ptr", f"getelementptr i8, {pointer}, i64 {count * size}")
+        offset = count if size == 1 else self.binary("mul", count, integer(size))
+        return self.let("ptr", f"getelementptr i8, {pointer}, {offset}")
+
+    def load(self, kind: str, pointer: Value, align: int | None = None) -> Value:
+        return self.let(kind, f"load {kind}, {pointer}, align {align or SIZES.get(element_of(kind), 8)}")
+
+    def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
+        self.void(f"store {value}, {pointer}, align {align or SIZES.get(value.element, 8)}")
+
+    def _open(self, label: str) -> None:
+        self._lines.append(f"{label}:")
+        self._block = label
+
+    def jump(self, label: str) -> None:
+        self.void(f"br label %{label}")
+
+    def label(self, stem: str) -> str:
+        self._fresh += 1
+        return f"{stem}{self._fresh}"
+
+    @contextmanager
+    def when(self, truth: Value) -> Iterator[None]:
+        """What is written inside runs only if `truth`."""
+        inside, after = self.label("then"), self.label("after")
+        self.void(f"br {truth}, label %{inside}, label %{after}")
+        self._open(inside)
+        yield
+        self.jump(after)
+        self._open(after)
+
+    @contextmanager
+    def loop(self, stop: Value, step: int | Value = 1, *, carry: Sequence[Value] = (), stem: str = "loop"
+             ) -> Iterator[tuple[Counter, list[Value]]]:
+        """What is written inside runs for 0, step, 2 step… below `stop`, and at least once.
+
+        `carry` are the first values of what one iteration hands to the next; `feed` says what that is.
+        """
+        head, after, before = self.label(stem), self.label("after"), self._block
+        self.jump(head)
+        self._open(head)
+        place = len(self._lines)
+        counter = Counter(Value("i64", self._name()))
+        phis = [Value(first.type, self._name()) for first in carry]
+        yield counter, phis
+        step = integer(step) if isinstance(step, int) else step
+        following = self.let("i64", f"add nuw nsw {counter.index}, {step.text}")
+        truth = self.compare("slt", following, stop)
+        latch = self._block
+        self.void(f"br {truth}, label %{head}, label %{after}")
+        sources = [(counter.index, integer(0), following)]
+        sources += [(phi, first, counter.fed[phi.text]) for phi, first in zip(phis, carry, strict=True)]
+        self._lines[place:place] = [
+            f"  {phi.text} = phi {phi.type} [ {first.text}, %{before} ], [ {last.text}, %{latch} ]"
+            for phi, first, last in sources
+        ]
+        self._open(after)
+
+
+def module(functions: Sequence[Builder], *, globals_: Sequence[str] = ()) -> str:
+    """The functions as one module of LLVM assembly."""
+    declared = {key: line for function in functions for key, line in function.declarations.items()}
+    parts = [*globals_, *(function.text() for function in functions), *(declared[key] for key in sorted(declared))]
+    return "\n\n".join([*parts, "attributes #0 = { nounwind }", ""])

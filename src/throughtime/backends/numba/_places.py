@@ -1,0 +1,138 @@
+"""Where values live: in a register if one loop makes and uses them, else in memory, as few times as possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from throughtime.backends.numba._graph import Graph, Target
+from throughtime.backends.numba._schedule import Schedule, columns_of
+from throughtime.compiler._loop import Op, Row
+
+INPUTS = ("stream", "lagged", "constant", "carried")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Columns from `start` of an array: an argument of the kernel, or scratch memory.
+
+    `scratch` has a row for every row of the shard; `local` has one row, for values that do not outlive a stage.
+    """
+
+    kind: str
+    index: int
+    start: int = 0
+
+    def moved(self, columns: int) -> Place:
+        return Place(self.kind, self.index, self.start + columns)
+
+
+@dataclass
+class Places:
+    """The place of every row in memory, and what every operation writes."""
+
+    home: dict[str, Place]
+    writes: dict[str, list[Place]]
+    late: list[tuple[Row, int]]
+    """Carried values that may only be replaced when the step is over: the new row, and which value."""
+    scratch: list[Row]
+    local: list[Row]
+
+    def of(self, graph: Graph, row: Row) -> Place:
+        """Where to read a row that is in memory."""
+        root, start = graph.root(row)
+        return self.home[root.name].moved(start)
+
+
+def make_places(graph: Graph, schedule: Schedule) -> Places:
+    """A home for every row that needs one, in the arrays that it has to be written to anyway if possible."""
+    program = graph.program
+    befores = [carry.before for carry in program.carried]
+    inputs = zip(INPUTS, (program.streams, program.lagged, program.constants, befores), strict=True)
+    home = {row.name: Place(kind, index) for kind, rows in inputs for index, row in enumerate(rows)}
+    places = Places(home, {}, [], [], [])
+    needs = _memory_needs(graph, schedule)
+    # Whole rows before the parts that are written into them; joined rows may be parts of others.
+    for row in [*reversed(graph.joins.values()), *(op.result for op in graph.ops)]:
+        _place(graph, schedule, places, row, needs)
+    return places
+
+
+def _place(graph: Graph, schedule: Schedule, places: Places, row: Row, needs: dict[str, str]) -> None:
+    found: list[Place] = []
+    for target in graph.targets.get(row.name, ()):
+        if target.kind == "stored":
+            found.append(Place("stored", target.index))
+    held = _held_in(graph, places, row)
+    found += held
+    for target in graph.targets.get(row.name, ()):
+        if target.kind == "carried" and is_safe(graph, schedule, row, target):
+            found.append(Place("carried", target.index))
+    late = [t.index for t in graph.targets.get(row.name, ()) if t.kind == "carried" and Place("carried", t.index) not in found]
+    places.late += [(row, index) for index in late]
+    kind = "scratch" if late else needs.get(row.name)
+    if not found and kind is not None:
+        array = places.scratch if kind == "scratch" else places.local
+        found.append(Place(kind, len(array)))
+        array.append(row)
+    if found:
+        places.home[row.name] = found[0]
+    places.writes[row.name] = found
+
+
+def _held_in(graph: Graph, places: Places, row: Row) -> list[Place]:
+    """Every place of the joined row that `row` is a part of (a copy), or is a copied part of in full (a product or join)."""
+    if row.name in graph.parts:
+        whole, start = graph.parts[row.name]
+        return [place.moved(start) for place in places.writes[whole]]
+    return []
+
+
+def _memory_needs(graph: Graph, schedule: Schedule) -> dict[str, str]:
+    """Rows that must be in memory for their readers: in `scratch` for another stage, `local` for another loop."""
+    needs: dict[str, str] = {}
+    for op in graph.ops:
+        if op.kind == "product":
+            needs[op.result.name] = "scratch"
+        for row in graph.reads(op):
+            root = graph.root(row)[0]
+            for maker in schedule.writers(root):
+                inside = op.kind != "product" and maker.kind != "product" and schedule.same_level(op, maker)
+                if inside and _in_register(schedule, op, row, maker):
+                    continue
+                needs[root.name] = "local" if inside and needs.get(root.name) != "scratch" else "scratch"
+    for name in graph.joins:
+        needs.setdefault(name, "local")
+    return needs
+
+
+def _in_register(schedule: Schedule, op: Op, row: Row, maker: Op) -> bool:
+    same_phase = schedule.phase[op.result.name] == schedule.phase[maker.result.name]
+    return schedule.direct(op, row) and (same_phase or row.width == 1)
+
+
+def is_safe(graph: Graph, schedule: Schedule, row: Row, target: Target) -> bool:
+    """Whether a carried value can be replaced where its new row is made: nobody reads the old one afterwards."""
+    before = graph.program.carried[target.index].before
+    readers = [(op, read) for op in graph.ops for read in graph.reads(op) if graph.root(read)[0] == before]
+    return all(
+        _reads_in_time(graph, schedule, reader, read, writer)
+        for writer in schedule.writers(row)
+        for reader, read in readers
+    )
+
+
+def _reads_in_time(graph: Graph, schedule: Schedule, reader: Op, read: Row, writer: Op) -> bool:
+    reading, writing = schedule.position(reader), schedule.position(writer)
+    start = graph.root(read)[1]
+    written = graph.parts.get(writer.result.name, ("", 0))[1]
+    if reader is writer and reader.kind == "product":
+        return read not in reader.rows and start == written
+    if reading[0] != writing[0] or reader.kind == "product":
+        return reading < writing
+    if read.width == 1:
+        # One number is read before the first loop of its stage.
+        return True
+    together = columns_of(reader) == columns_of(writer) and start == written
+    return reading < writing or (reading == writing and together)
+
+

@@ -1,0 +1,86 @@
+"""The kernel as data: stages of products and stages of rows, from which both the assembly and the listing are made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from throughtime.backends.numba._graph import COPY, Graph, build_graph
+from throughtime.backends.numba._places import Place, Places, make_places
+from throughtime.backends.numba._schedule import columns_of, make_schedule
+from throughtime.compiler._loop import LoopProgram, Op, Row
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Operations on single numbers, then one loop over columns for each width."""
+
+    scalars: list[Op]
+    loops: dict[int, list[Op]]
+
+
+@dataclass(frozen=True)
+class RowStage:
+    """Row by row: every operation between two products, fused."""
+
+    phases: list[Phase]
+
+    @property
+    def ops(self) -> list[Op]:
+        return [op for phase in self.phases for ops in (phase.scalars, *phase.loops.values()) for op in ops]
+
+
+@dataclass(frozen=True)
+class ProductStage:
+    """All rows at once: products with matrices, one after another."""
+
+    ops: list[Op]
+
+
+@dataclass
+class Plan:
+    """Stages in order; `graph` and `places` say what they read and write."""
+
+    program: LoopProgram
+    graph: Graph
+    places: Places
+    stages: list[RowStage | ProductStage] = field(default_factory=list)
+
+    def read_place(self, row: Row) -> Place:
+        return self.places.of(self.graph, row)
+
+
+def make_plan(program: LoopProgram) -> Plan:
+    """Decide what is fused, what lives where, and in which order everything runs."""
+    graph = build_graph(program)
+    schedule = make_schedule(graph)
+    plan = Plan(program, graph, make_places(graph, schedule))
+    stages: defaultdict[int, list[Op]] = defaultdict(list)
+    for op in graph.ops:
+        stages[schedule.position(op)[0]].append(op)
+    for number, ops in sorted(stages.items()):
+        plan.stages.append(ProductStage(ops) if number % 2 else _row_stage(ops, schedule.phase))
+    if plan.places.late:
+        plan.stages.append(_late_stage(plan))
+    return plan
+
+
+def _row_stage(ops: list[Op], phase: dict[str, int]) -> RowStage:
+    phases = [Phase([], {}) for _ in range(1 + max(phase[op.result.name] for op in ops))]
+    for op in ops:
+        chosen = phases[phase[op.result.name]]
+        if columns_of(op) == 1:
+            chosen.scalars.append(op)
+        else:
+            chosen.loops.setdefault(columns_of(op), []).append(op)
+    return RowStage([chosen for chosen in phases if chosen.scalars or chosen.loops])
+
+
+def _late_stage(plan: Plan) -> RowStage:
+    """At the end of the step, the carried values that were still being read."""
+    ops = []
+    for row, index in plan.places.late:
+        name = f"{row.name}.late{index}"
+        ops.append(Op(COPY, Row(name, row.width, row.dtype), (row,)))
+        plan.places.writes[name] = [Place("carried", index)]
+    return _row_stage(ops, {op.result.name: 0 for op in ops})

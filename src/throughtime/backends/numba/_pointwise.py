@@ -1,0 +1,246 @@
+"""Each pointwise operation and each reduction of the vocabulary as LLVM assembly on vectors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import torch
+
+from throughtime.backends.numba._ir import Builder, Value, constant
+from throughtime.backends.numba._math import Mathematics
+from throughtime.compiler._loop import Op, Row
+
+REGISTER = {torch.float32: "float", torch.float64: "double", torch.int64: "i64", torch.int32: "i32", torch.bool: "i1"}
+"""The type of a value in a register."""
+MEMORY = {**REGISTER, torch.bool: "i8"}
+"""The type of a value in memory."""
+FLOATS = {"float", "double"}
+
+_VECTOR_FUNCTIONS = {"exp", "expm1", "sigmoid", "tanh", "erf", "log", "log2", "log10", "log1p"}
+_INTRINSICS = {
+    "acos": "acos", "asin": "asin", "atan": "atan", "ceil": "ceil", "cos": "cos", "cosh": "cosh", "floor": "floor",
+    "round": "roundeven", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "trunc": "trunc",
+}  # fmt: skip
+_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "div": "div"}
+_BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
+_FLOAT_ORDER = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_INTEGER_ORDER = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
+_TRUTH_ORDER = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
+START = {"sum": 0.0, "prod": 1.0, "amax": float("-inf"), "amin": float("inf")}
+_LIMITS = {"i32": 2**31, "i64": 2**63, "i1": 1}
+
+
+class Pointwise:
+    """Writes the operations of a loop program, a vector at a time."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+        self.math = Mathematics(builder)
+
+    def operand_dtype(self, op: Op) -> torch.dtype:
+        """The dtype in which an operation takes its numbers."""
+        if op.kind == "where":
+            return op.result.dtype
+        return op.rows[0].dtype
+
+    def emit(self, op: Op, args: list[Value]) -> Value:
+        """The result of a pointwise operation on vectors."""
+        element = args[-1].element
+        if op.kind == "copy":
+            return args[0]
+        if op.kind == "cast":
+            return self.cast(args[0], REGISTER[op.result.dtype])
+        if op.kind == "where":
+            return self.b.select(*args)
+        if op.kind in _FLOAT_ORDER:
+            table = _FLOAT_ORDER if element in FLOATS else _TRUTH_ORDER if element == "i1" else _INTEGER_ORDER
+            return self.b.compare(table[op.kind], *args)
+        if op.kind in _BITWISE:
+            return self.b.binary(_BITWISE[op.kind], *args)
+        if op.kind.startswith("logical"):
+            return self._logical(op.kind, [self.truth(arg) for arg in args])
+        if op.kind in {"pow", "floor_divide", "remainder"} and not isinstance(op.args[1], Row):
+            special: dict[str, Callable[..., Value | None]] = {"pow": self._power_of}
+            found = special[op.kind](args[0], op.args[1]) if op.kind in special else None
+            if found is not None:
+                return found
+        return self._float(op.kind, args) if element in FLOATS else self._integer(op.kind, args)
+
+    def truth(self, x: Value) -> Value:
+        """Whether `x` is anything but zero; NaN is."""
+        if x.element == "i1":
+            return x
+        return self.b.compare("une" if x.element in FLOATS else "ne", x, constant(x.type, 0))
+
+    def cast(self, x: Value, element: str) -> Value:
+        if element == x.element:
+            return x
+        if element == "i1":
+            return self.truth(x)
+        if x.element in FLOATS:
+            if element in FLOATS:
+                return self.b.convert("fpext" if element == "double" else "fptrunc", x, element)
+            # What has no integer has no defined result either, but must not spread to what follows.
+            whole = self.b.convert("fptosi", x, element)
+            return self.b.let(whole.type, f"freeze {whole}")
+        if element in FLOATS:
+            return self.b.convert("uitofp" if x.element == "i1" else "sitofp", x, element)
+        wider = {"i1": 1, "i32": 32, "i64": 64}
+        word = "trunc" if wider[element] < wider[x.element] else "zext" if x.element == "i1" else "sext"
+        return self.b.convert(word, x, element)
+
+    def combine(self, kind: str, left: Value, right: Value) -> Value:
+        """One step of a reduction."""
+        names = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
+        handler = self._float if left.element in FLOATS else self._integer
+        return handler(names[kind], [left, right])
+
+    def start(self, kind: str, vector_type: str, element: str) -> Value:
+        """What a reduction starts from: it changes nothing."""
+        number = START[kind]
+        if element not in FLOATS and kind in {"amax", "amin"}:
+            number = -_LIMITS[element] if kind == "amax" else _LIMITS[element] - 1
+            if element == "i1":
+                number = 0 if kind == "amax" else 1
+        return constant(vector_type, number)
+
+    def _logical(self, kind: str, args: list[Value]) -> Value:
+        if kind == "logical_not":
+            return self.b.binary("xor", args[0], constant(args[0].type, 1))
+        return self.b.binary("and" if kind == "logical_and" else "or", *args)
+
+    def _float(self, kind: str, args: list[Value]) -> Value:
+        if kind in _ARITHMETIC:
+            return self.b.binary(f"f{_ARITHMETIC[kind]}", *args)
+        if kind in _VECTOR_FUNCTIONS:
+            result: Value = getattr(self.math, kind)(args[0])
+            return result
+        if kind in _INTRINSICS:
+            return self.b.intrinsic(_INTRINSICS[kind], args[0])
+        if kind in {"atan2", "pow"}:
+            return self.b.intrinsic(kind, *args)
+        result = getattr(self, f"_float_{kind}")(*args)
+        return result
+
+    def _float_abs(self, x: Value) -> Value:
+        return self.b.intrinsic("fabs", x)
+
+    def _float_neg(self, x: Value) -> Value:
+        return self.math.negative(x)
+
+    def _float_isnan(self, x: Value) -> Value:
+        return self.b.compare("uno", x, x)
+
+    def _float_relu(self, x: Value) -> Value:
+        zero = constant(x.type, 0.0)
+        return self.b.select(self.b.compare("ole", x, zero), zero, x)
+
+    def _float_reciprocal(self, x: Value) -> Value:
+        return self.b.binary("fdiv", constant(x.type, 1.0), x)
+
+    def _float_rsqrt(self, x: Value) -> Value:
+        return self._float_reciprocal(self.b.intrinsic("sqrt", x))
+
+    def _float_sign(self, x: Value) -> Value:
+        zero, one, minus = (constant(x.type, number) for number in (0.0, 1.0, -1.0))
+        positive = self.b.select(self.b.compare("ogt", x, zero), one, zero)
+        return self.b.select(self.b.compare("olt", x, zero), minus, positive)
+
+    def _float_maximum(self, left: Value, right: Value) -> Value:
+        return self._extreme("ogt", left, right)
+
+    def _float_minimum(self, left: Value, right: Value) -> Value:
+        return self._extreme("olt", left, right)
+
+    def _extreme(self, predicate: str, left: Value, right: Value) -> Value:
+        # The inner choice hands on a NaN on the right, the outer one a NaN on the left.
+        chosen = self.b.select(self.b.compare(predicate, left, right), left, right)
+        return self.b.select(self.b.compare("uno", left, left), left, chosen)
+
+    def _float_remainder(self, left: Value, right: Value) -> Value:
+        rest = self.b.binary("frem", left, right)
+        return self.b.select(self._other_side(rest, right), self.b.binary("fadd", rest, right), rest)
+
+    def _other_side(self, rest: Value, divisor: Value) -> Value:
+        """Whether a remainder is not zero and has another sign than the divisor."""
+        zero = constant(rest.type, 0.0)
+        signs = self.b.compare("olt", divisor, zero), self.b.compare("olt", rest, zero)
+        return self.b.binary("and", self.b.binary("xor", *signs), self.b.compare("une", rest, zero))
+
+    def _float_floor_divide(self, left: Value, right: Value) -> Value:
+        zero, one = constant(left.type, 0.0), constant(left.type, 1.0)
+        plain = self.b.binary("fdiv", left, right)
+        rest = self.b.binary("frem", left, right)
+        whole = self.b.binary("fdiv", self.b.binary("fsub", left, rest), right)
+        lowered = self.b.binary("fsub", whole, one)
+        whole = self.b.select(self._other_side(rest, right), lowered, whole)
+        floor = self.b.intrinsic("floor", whole)
+        # The quotient was meant to be whole; rounding may have left it just below.
+        below = self.b.compare("ogt", self.b.binary("fsub", whole, floor), constant(left.type, 0.5))
+        floor = self.b.select(below, self.b.binary("fadd", floor, one), floor)
+        nothing = self.b.intrinsic("copysign", zero, plain)
+        result = self.b.select(self.b.compare("oeq", whole, zero), nothing, floor)
+        return self.b.select(self.b.compare("oeq", right, zero), plain, result)
+
+    def _power_of(self, x: Value, exponent: float) -> Value | None:
+        """Powers that torch computes without `pow`."""
+        if x.element not in FLOATS:
+            return self._integer_power(x, operator.index(int(exponent)))
+        one = constant(x.type, 1.0)
+        if exponent in {2, 3, -2}:
+            square = self.b.binary("fmul", x, x)
+            if exponent == 3:
+                return self.b.binary("fmul", square, x)
+            return square if exponent == 2 else self.b.binary("fdiv", one, square)
+        special = {0: lambda: one, 1: lambda: x, -1: lambda: self._float_reciprocal(x),
+                   0.5: lambda: self.b.intrinsic("sqrt", x), -0.5: lambda: self._float_rsqrt(x)}  # fmt: skip
+        return special[exponent]() if exponent in special else None
+
+    def _integer_power(self, x: Value, exponent: int) -> Value:
+        result = constant(x.type, 1)
+        while exponent:
+            if exponent & 1:
+                result = self.b.binary("mul", result, x)
+            x = self.b.binary("mul", x, x)
+            exponent >>= 1
+        return result
+
+    def _integer(self, kind: str, args: list[Value]) -> Value:
+        x, zero = args[0], constant(args[0].type, 0)
+        if x.element == "i1":
+            words = {"add": "or", "maximum": "or", "mul": "and", "minimum": "and"}
+            return self.b.binary(words[kind], *args) if kind in words else self._logical("logical_not", args)
+        if kind in _ARITHMETIC:
+            return self.b.binary(_ARITHMETIC[kind], *args)
+        if kind in {"maximum", "minimum"}:
+            return self.b.intrinsic("smax" if kind == "maximum" else "smin", *args)
+        if kind in {"remainder", "floor_divide"}:
+            return self._integer_division(kind, *args)
+        if kind == "bitwise_not":
+            return self.b.binary("xor", x, constant(x.type, -1))
+        minus = self.b.binary("sub", zero, x)
+        table: dict[str, Callable[[], Value]] = {
+            "neg": lambda: minus,
+            "abs": lambda: self.b.select(self.b.compare("slt", x, zero), minus, x),
+            "relu": lambda: self.b.intrinsic("smax", x, zero),
+            "sign": lambda: self._integer_sign(x),
+            "isnan": lambda: self.b.compare("ne", x, x),
+        }
+        # Rounding a whole number leaves it as it is.
+        return table.get(kind, lambda: x)()
+
+    def _integer_sign(self, x: Value) -> Value:
+        zero, one = constant(x.type, 0), constant(x.type, 1)
+        return self.b.intrinsic("smin", self.b.intrinsic("smax", x, constant(x.type, -1)), one) if zero else x
+
+    def _integer_division(self, kind: str, left: Value, right: Value) -> Value:
+        """Rounded towards minus infinity; the divisor is a number and not zero."""
+        zero = constant(left.type, 0)
+        rest = self.b.binary("srem", left, right)
+        signs = self.b.binary("xor", rest, right)
+        other = self.b.binary("and", self.b.compare("slt", signs, zero), self.b.compare("ne", rest, zero))
+        if kind == "remainder":
+            return self.b.select(other, self.b.binary("add", rest, right), rest)
+        whole = self.b.binary("sdiv", left, right)
+        return self.b.select(other, self.b.binary("sub", whole, constant(left.type, 1)), whole)

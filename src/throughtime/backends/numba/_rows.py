@@ -1,0 +1,168 @@
+"""Row stages as LLVM assembly: a loop over rows, in it loops over columns, in them vectors in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from throughtime.backends.numba._ir import SIZES, Builder, Value, constant, integer, vector
+from throughtime.backends.numba._places import Place
+from throughtime.backends.numba._plan import Phase, Plan, RowStage
+from throughtime.backends.numba._pointwise import MEMORY, REGISTER, Pointwise
+from throughtime.compiler._loop import REDUCTIONS, Op, Operand, Row
+
+
+@dataclass(frozen=True)
+class Array:
+    """Where the rows of an array start at this step, and how many bytes lie between them."""
+
+    base: Value
+    stride: Value
+
+
+Arrays = dict[tuple[str, int], Array]
+Registers = dict[str, Value]
+
+
+class RowWriter:
+    """Writes the row stages of one plan into a builder."""
+
+    def __init__(self, builder: Builder, plan: Plan, vector_bytes: int) -> None:
+        self.b = builder
+        self.plan = plan
+        self.vector_bytes = vector_bytes
+        self.pointwise = Pointwise(builder)
+
+    def emit(self, stage: RowStage, arrays: Arrays, rows: Value) -> None:
+        """The stage, for `rows` rows from the bases of `arrays`."""
+        with self.b.loop(rows, stem="row") as (counter, _):
+            row = _RowStage(self, stage, arrays, counter.index)
+            for phase in stage.phases:
+                row.phase(phase)
+
+    def lanes(self, ops: list[Op]) -> int:
+        """As many lanes as fill a register with the narrowest numbers around; truth values come along."""
+        dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
+        return self.vector_bytes // min((dtype.itemsize for dtype in dtypes), default=4)
+
+
+class _RowStage:
+    """One row on its way through a stage: its addresses, and the single numbers it has computed."""
+
+    def __init__(self, writer: RowWriter, stage: RowStage, arrays: Arrays, index: Value) -> None:
+        self.writer, self.b, self.plan = writer, writer.b, writer.plan
+        self.arrays, self.index = arrays, index
+        self.pointers: dict[tuple[str, int], Value] = {}
+        self.numbers: Registers = {}
+        graph = self.plan.graph
+        made = {graph.parts.get(op.result.name, (op.result.name, 0))[0] for op in stage.ops}
+        # All that comes from outside, before anything is written in its place.
+        self._load_numbers([row for op in stage.ops for row in op.rows if graph.root(row)[0].name not in made])
+
+    def _load_numbers(self, rows: list[Row]) -> None:
+        for row in rows:
+            if row.width == 1 and self._name(row) not in self.numbers:
+                self.numbers[self._name(row)] = self.load(row, integer(0), 1)
+
+    def _name(self, row: Row) -> str:
+        """One name for a row and for a slice that is all of it."""
+        root, start = self.plan.graph.root(row)
+        return root.name if (start, row.width) == (0, root.width) else row.name
+
+    def phase(self, phase: Phase) -> None:
+        for op in phase.scalars:
+            self._load_numbers(list(op.rows))
+            self._body([op], integer(0), 1, self.numbers)
+        for columns, ops in phase.loops.items():
+            self._load_numbers([row for op in ops for row in op.rows])
+            self._columns(columns, ops)
+
+    def _columns(self, columns: int, ops: list[Op]) -> None:
+        lanes = self.writer.lanes(ops)
+        whole, rest = columns // lanes * lanes, columns % lanes
+        reductions = [op for op in ops if op.kind in REDUCTIONS]
+        sums = [self._start(op, lanes) for op in reductions]
+        if whole:
+            with self.b.loop(integer(whole), lanes, carry=sums, stem="columns") as (counter, phis):
+                new = self._reduce(reductions, phis, self._body(ops, counter.index, lanes, {}))
+                for phi, following in zip(phis, new, strict=True):
+                    counter.feed(phi, following)
+            sums = new
+        if rest:
+            values = self._body(ops, integer(whole), rest, {})
+            for op in reductions:
+                values[op.result.name] = self._widen(op, values[op.result.name], lanes)
+            sums = self._reduce(reductions, sums, values)
+        for op, total in zip(reductions, sums, strict=True):
+            self.numbers[op.result.name] = self._fold(op, total)
+            self._write(op, self.numbers[op.result.name], integer(0))
+
+    def _body(self, ops: list[Op], column: Value, lanes: int, registers: Registers) -> Registers:
+        """All operations on `lanes` columns; what they write is written last."""
+        for op in ops:
+            args = [self._operand(op, arg, column, lanes, registers) for arg in op.args]
+            if op.kind in REDUCTIONS:
+                value = self.writer.pointwise.cast(args[0], REGISTER[op.result.dtype])
+            else:
+                value = self.writer.pointwise.emit(op, args)
+            registers[op.result.name] = value
+        for op in ops:
+            if op.kind not in REDUCTIONS or op.rows[0].width == 1:
+                self._write(op, registers[op.result.name], column)
+        return registers
+
+    def _operand(self, op: Op, arg: Operand, column: Value, lanes: int, registers: Registers) -> Value:
+        if not isinstance(arg, Row):
+            assert isinstance(arg, int | float)
+            dtype = self.writer.pointwise.operand_dtype(op)
+            return constant(vector(lanes, REGISTER[dtype]), arg)
+        name = self._name(arg)
+        if name in registers:
+            return registers[name]
+        if arg.width == 1:
+            return self.b.splat(self.numbers[name], lanes)
+        registers[name] = self.load(arg, column, lanes)
+        return registers[name]
+
+    def load(self, row: Row, column: Value, lanes: int) -> Value:
+        address = self._address(self.plan.read_place(row), row.dtype, column)
+        value = self.b.load(vector(lanes, MEMORY[row.dtype]), address)
+        return self.writer.pointwise.truth(value) if row.dtype == torch.bool else value
+
+    def _write(self, op: Op, value: Value, column: Value) -> None:
+        if value.element == "i1":
+            value = self.b.convert("zext", value, "i8")
+        for place in self.plan.places.writes.get(op.result.name, ()):
+            self.b.store(value, self._address(place, op.result.dtype, column))
+
+    def _address(self, place: Place, dtype: torch.dtype, column: Value) -> Value:
+        key = (place.kind, place.index)
+        if key not in self.pointers:
+            array = self.arrays[key]
+            self.pointers[key] = self.b.advance(array.base, self.b.binary("mul", self.index, array.stride))
+        size = SIZES[MEMORY[dtype]]
+        return self.b.advance(self.b.advance(self.pointers[key], column, size), place.start, size)
+
+    def _start(self, op: Op, lanes: int) -> Value:
+        element = REGISTER[op.result.dtype]
+        return self.writer.pointwise.start(op.kind, vector(lanes, element), element)
+
+    def _reduce(self, reductions: list[Op], sums: list[Value], values: Registers) -> list[Value]:
+        return [
+            self.writer.pointwise.combine(op.kind, total, values[op.result.name])
+            for op, total in zip(reductions, sums, strict=True)
+        ]
+
+    def _widen(self, op: Op, value: Value, lanes: int) -> Value:
+        """The last columns of a row as a whole vector, filled up with what changes nothing."""
+        filler = self._start(op, value.lanes)
+        return self.b.shuffle(value, filler, [min(lane, value.lanes) for lane in range(lanes)])
+
+    def _fold(self, op: Op, total: Value) -> Value:
+        """All lanes into one: halves onto each other, so that the order never depends on anything."""
+        while total.lanes > 1:
+            half = total.lanes // 2
+            low, high = (self.b.shuffle(total, total, range(start, start + half)) for start in (0, half))
+            total = self.writer.pointwise.combine(op.kind, low, high)
+        return total

@@ -1,0 +1,30 @@
+"""From a cell to its loop programs."""
+
+from throughtime.compiler._adjoint import Adjoint
+from throughtime.compiler._errors import GrammarError, Uncompilable
+from throughtime.compiler._graph import ROWS, Graph, Node, Value
+from throughtime.compiler._loop import LoopProgram, check_loop
+from throughtime.compiler._program import Program, compile_step
+from throughtime.compiler._sections import Loop, Section
+from throughtime.compiler._trace import Leaf, Source, StepSignature
+from throughtime.compiler._watch import Anatomy
+
+__all__ = [
+    "ROWS",
+    "Adjoint",
+    "Anatomy",
+    "GrammarError",
+    "Graph",
+    "Leaf",
+    "Loop",
+    "LoopProgram",
+    "Node",
+    "Program",
+    "Section",
+    "Source",
+    "StepSignature",
+    "Uncompilable",
+    "Value",
+    "check_loop",
+    "compile_step",
+]

@@ -1,0 +1,148 @@
+"""The adjoint: the backward part of a step, sorted like the forward part, and what it needs to have saved.
+
+The loop of the backward pass carries gradients of states from each step to the one before. Gradients of parameters are
+totals over rows: on the rows of all steps at once, they come out already summed over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from throughtime.compiler._graph import Graph, Node, Value, depends_on
+from throughtime.compiler._hoist import Parts, hoist, is_cheap, regroup_sums
+from throughtime.compiler._sections import Loop, Section
+from throughtime.compiler._trace import Trace
+
+
+@dataclass
+class Adjoint:
+    """The backward programs.
+
+    `carries` are the places in the state of what the loop carries. `saved` are forward values that are needed, `lagged`
+    the states that are needed as they were before a step.
+    """
+
+    output_tangents: list[Value | None]
+    carries: list[int]
+    tensor_gradients: list[Value | None]
+    input_gradients: list[Value | None]
+    invariant: Section
+    before: Section
+    loop: Loop
+    after: Section
+    saved: list[Value]
+    lagged: list[Value]
+
+
+def make_adjoint(traced: Trace, forward: Parts, backward: Graph, name: str) -> Adjoint:
+    """Sort the backward part of a trace."""
+    closed = _close(traced)
+    available = _forward_values(forward, traced)
+    again = _recomputed(forward, backward, traced, closed.gradients)
+    nodes = [*again, *closed.nodes, *backward.nodes]
+    rewriter = regroup_sums(Graph(nodes), closed.tangents)
+
+    def resolved(values: Iterable[Value | None]) -> list[Value | None]:
+        return [None if value is None else rewriter.resolve(value) for value in values]
+
+    tensor_gradients, input_gradients = resolved(traced.tensor_gradients), resolved(traced.input_gradients)
+    gradients = [rewriter.resolve(value) for value in closed.gradients]
+    wanted = [value for value in (*tensor_gradients, *input_gradients, *gradients) if value is not None]
+    graph = Graph(Graph(rewriter.nodes).needed_for(wanted))
+    varying = [value for value in (*traced.output_tangents, *available) if value is not None and value.has_rows]
+    moving = depends_on(graph.nodes, [value for value in traced.output_tangents if value is not None] + closed.tangents)
+    still = [node for node in graph.nodes if is_cheap(node) and node.result not in moving]
+    parts = hoist(graph, varying, closed.tangents, gradients, everywhere=still)
+    loop = Loop.of(f"{name} backward", parts.loop, closed.tangents, gradients, reverse=True)
+    invariant, before, after = (Section(part, getattr(parts, part)) for part in ("invariant", "before", "after"))
+    loop.store([*after.takes, *(value for value in (*tensor_gradients, *input_gradients) if value is not None)])
+    computed = {value for section in (invariant, before, loop, after) for value in section.gives}
+    known, states = set(available) - computed, set(traced.state)
+    used = dict.fromkeys(
+        [*(value for section in (invariant, before, loop, after) for value in section.takes), *loop.reads, *wanted]
+    )
+    return Adjoint(
+        output_tangents=traced.output_tangents,
+        carries=closed.carries,
+        tensor_gradients=tensor_gradients,
+        input_gradients=input_gradients,
+        invariant=invariant,
+        before=before,
+        loop=loop,
+        after=after,
+        saved=[value for value in used if value in known and value not in states],
+        lagged=[value for value in used if value in states],
+    )
+
+
+class _Closed(NamedTuple):
+    """The states that carry a gradient, by their place in the state, each with tangent and gradient."""
+
+    carries: list[int]
+    tangents: list[Value]
+    gradients: list[Value]
+    nodes: list[Node]
+
+
+def _close(traced: Trace) -> _Closed:
+    """Pair what the backward loop carries.
+
+    A new state that the next step does not look at hands zeros back. A state that the step makes afresh, without a
+    gradient through it, hands back what it got, and nobody takes it until the first step.
+    """
+    closed = _Closed([], [], [], [])
+    pairs = zip(traced.state, traced.state_tangents, traced.state_gradients, strict=True)
+    for index, (state, tangent, gradient) in enumerate(pairs):
+        if tangent is None and gradient is None:
+            continue
+        if tangent is None:
+            tangent = Value(f"d_new_{state.name}", state.shape, state.dtype)
+        if gradient is None:
+            gradient = Value(f"d_{state.name}", state.shape, state.dtype)
+            options = {"dtype": state.dtype, "device": traced.device}
+            closed.nodes.append(Node(torch.ops.aten.zeros.default, (list(state.shape),), options, (gradient,)))
+        closed.carries.append(index)
+        closed.tangents.append(tangent)
+        closed.gradients.append(gradient)
+    return closed
+
+
+def _forward_values(forward: Parts, traced: Trace) -> list[Value]:
+    nodes = [*forward.invariant, *forward.before, *forward.loop, *forward.after]
+    made = [value for node in nodes for value in node.results]
+    return [*traced.tensors, *traced.inputs, *traced.state, *traced.literals, *made]
+
+
+def _recomputed(forward: Parts, backward: Graph, traced: Trace, gradients: list[Value]) -> list[Node]:
+    """Forward nodes that are cheaper to run again than to save: all they need is there anyway."""
+    used = {value for node in backward.nodes for value in node.values} | set(gradients)
+    there = {*traced.tensors, *traced.inputs, *traced.literals}
+    there |= {value for node in forward.invariant for value in node.results}
+    order = [*forward.before, *forward.loop, *forward.after]
+    made = Graph(order).producers()
+
+    def chain(value: Value) -> list[Node] | None:
+        """The cheap nodes that lead to a value from what is there; None if there is no such way."""
+        if value in used or value in there:
+            return []
+        return again(value)
+
+    def again(value: Value) -> list[Node] | None:
+        node = made.get(value)
+        if node is None or not is_cheap(node):
+            return None
+        chains = [chain(argument) for argument in node.values]
+        return None if any(part is None for part in chains) else [node, *(n for part in chains for n in part or ())]
+
+    chosen: set[int] = set()
+    for node in reversed(order):
+        for value in node.results:
+            found = again(value) if value in used else None
+            if found is not None:
+                chosen.update(map(id, found))
+                used.discard(value)
+    return [node for node in order if id(node) in chosen]

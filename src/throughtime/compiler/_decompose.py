@@ -1,0 +1,118 @@
+"""Operations that are written down as several simpler ones, so that each part can leave the loop on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+
+def _addmm(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = aten.mm.default(one, other)
+    if alpha != 1:
+        product = aten.mul.Tensor(product, alpha)
+    if beta != 1:
+        bias = aten.mul.Tensor(bias, beta)
+    return aten.add.Tensor(product, bias)
+
+
+def _split(value: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    dim %= value.ndim
+    starts = range(0, max(value.shape[dim], 1), max(size, 1))
+    return [aten.slice.Tensor(value, dim, start, min(start + size, value.shape[dim])) for start in starts]
+
+
+def _split_with_sizes(value: Tensor, sizes: list[int], dim: int = 0) -> list[Tensor]:
+    dim %= value.ndim
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(aten.slice.Tensor(value, dim, start, start + size))
+        start += size
+    return parts
+
+
+def _unbind(value: Tensor, dim: int = 0) -> list[Tensor]:
+    return [aten.select.int(value, dim, index) for index in range(value.shape[dim])]
+
+
+def _native_dropout(value: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    if not train:
+        return value, aten.ones_like.default(value, dtype=torch.bool)
+    kept = aten.bernoulli.p(aten.empty_like.default(value), 1 - p)
+    scaled = aten.mul.Tensor(kept, 1 / (1 - p) if p < 1 else 0.0)
+    return aten.mul.Tensor(value, scaled), aten._to_copy.default(kept, dtype=torch.bool)
+
+
+def _rsub(one: Tensor, other: Any, alpha: float = 1) -> Tensor:
+    """`other - alpha * one`, as a sum: subtraction has no overload with a number on the left."""
+    return aten.add.Tensor(aten.mul.Tensor(one, -alpha), other)
+
+
+def _addcmul(value: Tensor, one: Tensor, other: Tensor, *, value_: float = 1, **scale: float) -> Tensor:
+    product = aten.mul.Tensor(one, other)
+    factor = scale.get("value", value_)
+    return aten.add.Tensor(value, product if factor == 1 else aten.mul.Tensor(product, factor))
+
+
+def _like(factory: OpOverload) -> Callable[..., Tensor]:
+    """Draw or fill by shape alone, so that the result does not seem to depend on what it is like."""
+
+    def make(value: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, **_: Any) -> Tensor:
+        made: Tensor = factory(list(value.shape), dtype=dtype or value.dtype, device=device or value.device)
+        return made
+
+    return make
+
+
+def _full_like(value: Tensor, fill: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+    made: Tensor = aten.full.default(
+        list(value.shape), fill, dtype=dtype or value.dtype, device=device or value.device
+    )
+    return made
+
+
+def _new(fill: OpOverload) -> Callable[..., Tensor]:
+    def make(value: Tensor, size: list[int], *args: Any, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+        made: Tensor = fill(size, *args, dtype=dtype or value.dtype, device=device or value.device)
+        return made
+
+    return make
+
+
+def _select_backward(grad: Tensor, sizes: list[int], dim: int, index: int) -> Tensor:
+    zeros = aten.zeros.default(sizes, dtype=grad.dtype, device=grad.device)
+    return aten.select_scatter.default(zeros, grad, dim, index)
+
+
+def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: int, step: int) -> Tensor:
+    zeros = aten.zeros.default(sizes, dtype=grad.dtype, device=grad.device)
+    return aten.slice_scatter.default(zeros, grad, dim, start, end, step)
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.addmm.default: _addmm,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+    aten.unbind.int: _unbind,
+    aten.native_dropout.default: _native_dropout,
+    aten.rsub.Scalar: _rsub,
+    aten.rsub.Tensor: _rsub,
+    aten.addcmul.default: _addcmul,
+    aten.rand_like.default: _like(aten.rand.default),
+    aten.randn_like.default: _like(aten.randn.default),
+    aten.zeros_like.default: _like(aten.zeros.default),
+    aten.ones_like.default: _like(aten.ones.default),
+    aten.empty_like.default: _like(aten.empty.memory_format),
+    aten.full_like.default: _full_like,
+    aten.new_zeros.default: _new(aten.zeros.default),
+    aten.new_ones.default: _new(aten.ones.default),
+    aten.new_empty.default: _new(aten.empty.memory_format),
+    aten.new_full.default: _new(aten.full.default),
+    aten.select_backward.default: _select_backward,
+    aten.slice_backward.default: _slice_backward,
+}

@@ -1,0 +1,175 @@
+"""The step graph: ATen operations on a batch of rows whose number is not fixed. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+
+class Rows:
+    """The number of rows, which a graph leaves open: wherever it stands, any number of rows may be meant."""
+
+    def __repr__(self) -> str:
+        return "n"
+
+    def __deepcopy__(self, _: Any) -> Rows:
+        return self
+
+
+ROWS = Rows()
+
+Dim = int | Rows
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor in a graph. `shape` has at most one ROWS in it: the axis along which rows lie."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: torch.dtype
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def described(self) -> str:
+        """The name with dtype and shape, as programs are printed."""
+        return f"{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+    @property
+    def row_axis(self) -> int | None:
+        """The axis along which rows lie; None for what has no rows."""
+        return next((axis for axis, size in enumerate(self.shape) if size is ROWS), None)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is one of it for every row."""
+        return self.row_axis is not None
+
+    @property
+    def row_size(self) -> int:
+        """The number of elements of one row, or of the whole if it has no rows."""
+        size = 1
+        for dim in self.shape:
+            size *= dim if isinstance(dim, int) else 1
+        return size
+
+
+@dataclass(eq=False)
+class Node:
+    """`results = target(*args, **kwargs)`; values among the arguments stand for themselves, ROWS for a number."""
+
+    target: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[Value, ...]
+
+    @property
+    def values(self) -> list[Value]:
+        """The values among the arguments, in order."""
+        return list(values_in((self.args, tuple(self.kwargs.values()))))
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    @property
+    def name(self) -> str:
+        """The operation's name without its overload: `mm`."""
+        return self.target.overloadpacket.__name__
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers: such a node is never merged with another."""
+        return torch.Tag.nondeterministic_seeded in self.target.tags
+
+    def arg(self, name: str) -> Any:
+        """An argument by the name it has in the operation's schema, its default if it was left out."""
+        for position, argument in enumerate(self.target._schema.arguments):
+            if argument.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                return self.kwargs.get(name, argument.default_value if argument.has_default_value() else None)
+        raise KeyError(f"{self.target} has no argument {name}")
+
+    def substituted(self, replace: Callable[[Value], Value]) -> Node:
+        """The same operation on other values."""
+        swap = {value: replace(value) for value in self.values}
+        if all(one is other for one, other in swap.items()):
+            return self
+        args, kwargs = map_values(swap.__getitem__, (self.args, self.kwargs))
+        return Node(self.target, args, kwargs, self.results)
+
+    def __str__(self) -> str:
+        shown = [str(arg) for arg in self.args] + [f"{key}={value}" for key, value in self.kwargs.items()]
+        return f"{', '.join(value.described for value in self.results)} = {self.name}({', '.join(shown)})"
+
+
+@dataclass
+class Graph:
+    """Nodes in the order in which they can run."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    def producers(self) -> dict[Value, Node]:
+        """Which node makes each value."""
+        return {value: node for node in self.nodes for value in node.results}
+
+    def users(self) -> dict[Value, list[Node]]:
+        """Which nodes take each value."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in set(node.values):
+                found.setdefault(value, []).append(node)
+        return found
+
+    def needed_for(self, values: Iterable[Value]) -> list[Node]:
+        """The nodes without which `values` cannot be had, in order."""
+        wanted = set(values)
+        kept = []
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.results):
+                kept.append(node)
+                wanted.update(node.values)
+        return kept[::-1]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.nodes))
+
+
+def values_in(tree: Any) -> Iterator[Value]:
+    """The values in nested tuples, lists and dicts."""
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, tuple | list):
+        for part in tree:
+            yield from values_in(part)
+    elif isinstance(tree, dict):
+        yield from values_in(tuple(tree.values()))
+
+
+def map_values(change: Callable[[Value], Any], tree: Any) -> Any:
+    """The same nested tuples, lists and dicts with every value changed."""
+    if isinstance(tree, Value):
+        return change(tree)
+    if isinstance(tree, tuple | list):
+        return type(tree)(map_values(change, part) for part in tree)
+    if isinstance(tree, dict):
+        return {key: map_values(change, part) for key, part in tree.items()}
+    return tree
+
+
+def depends_on(nodes: Sequence[Node], roots: Iterable[Value]) -> set[Value]:
+    """The roots and all that is computed from any of them."""
+    reached = set(roots)
+    for node in nodes:
+        if not reached.isdisjoint(node.values):
+            reached.update(node.results)
+    return reached

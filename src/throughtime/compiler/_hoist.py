@@ -1,0 +1,158 @@
+"""Hoisting: what does not truly recur leaves the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from throughtime.compiler._graph import Dim, Graph, Node, Value, depends_on
+from throughtime.compiler._simplify import Rewriter
+
+aten = torch.ops.aten
+
+
+@dataclass
+class Parts:
+    """The nodes of a step by the time at which they can run.
+
+    `invariant`: once, from parameters alone. `before`: for all steps at once, ahead of the loop. `loop`: what the next
+    state truly needs. `after`: for all steps at once, when the loop has run.
+    """
+
+    invariant: list[Node]
+    before: list[Node]
+    loop: list[Node]
+    after: list[Node]
+
+
+def hoist(
+    graph: Graph,
+    varying: Iterable[Value],
+    carried: Sequence[Value],
+    carried_on: Sequence[Value],
+    everywhere: Iterable[Node] = (),
+) -> Parts:
+    """Sort the nodes; `varying` differs from step to step, `carried` is known only once the step before has run.
+
+    `carried_on` is what the next step will find. Nodes that are to run `everywhere` cost next to nothing: each part that
+    uses some has its own. Rows of zeros and the like are of that kind too.
+    """
+    cheap = {id(node) for node in everywhere}
+    made_up = [node for node in graph.nodes if id(node) in cheap or _is_made_up(node)]
+    chosen = set(map(id, made_up))
+    nodes = [node for node in graph.nodes if id(node) not in chosen]
+    recurrent = depends_on(nodes, carried)
+    changing = depends_on(nodes, [*varying, *carried])
+    needed = set(map(id, graph.needed_for(carried_on)))
+    loop = [node for node in nodes if id(node) in needed and _touches(node, recurrent)]
+    wanted = [*carried_on, *(value for node in loop for value in node.values)]
+    wanted += [value for node in Graph(made_up).needed_for(wanted) for value in node.values]
+    ahead = set(map(id, graph.needed_for(wanted)))
+    looping = set(map(id, loop))
+    parts = Parts([], [], loop, [])
+    for node in nodes:
+        if id(node) in looping:
+            continue
+        if not _touches(node, changing) and not any(value.has_rows for value in node.results):
+            parts.invariant.append(node)
+        elif id(node) in ahead:
+            parts.before.append(node)
+        else:
+            parts.after.append(node)
+    _sink(parts, carried, carried_on)
+    for name, results in (("before", ()), ("loop", carried_on), ("after", ())):
+        part = getattr(parts, name)
+        used = {value for node in part for value in node.values} | set(results)
+        setattr(parts, name, [*Graph(made_up).needed_for(used), *part])
+    return parts
+
+
+def _is_made_up(node: Node) -> bool:
+    return node.name in ("zeros", "ones", "full") and not node.values and node.result.has_rows
+
+
+def _sink(parts: Parts, carried: Sequence[Value], carried_on: Sequence[Value]) -> None:
+    """Move cheap work into the loop that only the loop needs, from rows that the loop reads anyway."""
+    outside = {value for node in parts.after for value in node.values}
+    inside = {value for node in parts.loop for value in node.values} | set(carried) | set(carried_on)
+    kept: list[Node] = []
+    for node in reversed(parts.before):
+        rows = [value for value in node.values if value.has_rows]
+        free = all(value in inside for value in rows)
+        if is_cheap(node) and free and node.result in inside and node.result not in outside:
+            parts.loop.insert(0, node)
+        else:
+            kept.insert(0, node)
+            outside.update(node.values)
+    parts.before[:] = kept
+
+
+_CHEAP = frozenset("add sub mul neg where slice relu eq ne lt le gt ge logical_not logical_and logical_or".split())
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether running a node again costs less than keeping its result."""
+    return node.name in _CHEAP and node.result.row_axis == 0
+
+
+def _touches(node: Node, values: set[Value]) -> bool:
+    return not values.isdisjoint(node.results)
+
+
+def regroup_sums(graph: Graph, carried: Iterable[Value]) -> Rewriter:
+    """`(x @ W + h @ U) + b` becomes `(x @ W + b) + h @ U`: all terms without state come first, and leave the loop."""
+    recurrent = depends_on(graph.nodes, carried)
+    made, users = graph.producers(), graph.users()
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        if not _is_sum(node) or _is_inner(node, users):
+            rewriter.keep(node)
+            continue
+        terms = [rewriter.resolve(term) for term in _terms(node, made, users)]
+        fixed = [term for term in terms if term not in recurrent]
+        whole = next((term for term in fixed if term.shape == node.result.shape), None)
+        if len(fixed) < 2 or len(fixed) == len(terms) or whole is None:
+            rewriter.keep(node)
+            continue
+        fixed.remove(whole)
+        rewriter.replace(node.result, _add_up(rewriter, [whole, *fixed, *(t for t in terms if t in recurrent)]))
+    return rewriter
+
+
+def _is_sum(node: Node) -> bool:
+    return (
+        node.target is aten.add.Tensor
+        and node.arg("alpha") == 1
+        and node.result.dtype.is_floating_point
+        and all(isinstance(arg, Value) and arg.dtype == node.result.dtype for arg in node.args[:2])
+    )
+
+
+def _is_inner(node: Node, users: dict[Value, list[Node]]) -> bool:
+    """Whether a sum is only a term of one larger sum of the same shape."""
+    used = users.get(node.result, [])
+    return len(used) == 1 and _is_sum(used[0]) and used[0].result.shape == node.result.shape
+
+
+def _terms(node: Node, made: dict[Value, Node], users: dict[Value, list[Node]]) -> list[Value]:
+    terms: list[Value] = []
+    for arg in node.args[:2]:
+        inner = made.get(arg)
+        if inner is not None and _is_sum(inner) and _is_inner(inner, users):
+            terms += _terms(inner, made, users)
+        else:
+            terms.append(arg)
+    return terms
+
+
+def _add_up(rewriter: Rewriter, terms: Sequence[Value]) -> Value:
+    total = terms[0]
+    for term in terms[1:]:
+        total = rewriter.call(aten.add.Tensor, total, term, shape=_broadcast(total, term), like=total)
+    return total
+
+
+def _broadcast(one: Value, other: Value) -> tuple[Dim, ...]:
+    return one.shape if len(one.shape) >= len(other.shape) else other.shape

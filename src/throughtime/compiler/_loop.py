@@ -1,0 +1,239 @@
+"""The loop program: what one row computes in one step of the loop. Plain data, independent of any backend.
+
+A row is a vector of features. A step reads rows of streams (one row for each step of each sequence), constants (one row
+for everybody) and carried values (what the step before left), computes in a closed vocabulary, stores rows into
+streams, and leaves the carried values for the next step. `check_loop` holds a program to this grammar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from throughtime.compiler._errors import GrammarError
+
+UNARY = frozenset(
+    "abs acos asin atan bitwise_not ceil cos cosh erf exp expm1 floor isnan log log10 log1p log2 logical_not neg "
+    "reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc".split()
+)
+BINARY = frozenset(
+    "add atan2 bitwise_and bitwise_or bitwise_xor div eq floor_divide ge gt le logical_and logical_or lt maximum "
+    "minimum mul ne pow remainder sub".split()
+)
+COMPARISONS = frozenset("eq ge gt isnan le logical_and logical_not logical_or lt ne".split())
+"""Pointwise operations whose result is a truth value."""
+POINTWISE = UNARY | BINARY | {"where", "cast"}
+REDUCTIONS = frozenset("amax amin prod sum".split())
+"""From a row to one number."""
+LAYOUT = frozenset(["slice", "cat"])
+VOCABULARY = POINTWISE | REDUCTIONS | LAYOUT | {"product"}
+
+DTYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "bool",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value of one row: a vector of `width` features. A vector of one feature meets any width in a pointwise op."""
+
+    name: str
+    width: int
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{self.name}: {DTYPES[self.dtype]}[{self.width}]"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A constant matrix [rows, columns]: a row of `rows` features times it is a row of `columns` features."""
+
+    name: str
+    rows: int
+    columns: int
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{self.name}: {DTYPES[self.dtype]}[{self.rows}, {self.columns}]"
+
+
+Operand = Row | Matrix | float | int | bool
+
+
+@dataclass(frozen=True)
+class Op:
+    """`result = kind(args)`.
+
+    Pointwise: rows of the width of the result or of width 1, and numbers. `cast` converts to the dtype of the result.
+    A reduction has one row and gives width 1. `slice` is (row, start, stop); `cat` joins rows; `product` is (row,
+    matrix).
+    """
+
+    kind: str
+    result: Row
+    args: tuple[Operand, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(arg.name if isinstance(arg, Row | Matrix) else repr(arg) for arg in self.args)
+        return f"{self.result} = {self.kind}({shown})"
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The arguments that are rows."""
+        return tuple(arg for arg in self.args if isinstance(arg, Row))
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A value that one step leaves for the next: `before` is what a step finds, `after` what it leaves."""
+
+    before: Row
+    after: Row
+
+
+@dataclass(frozen=True)
+class LoopProgram:
+    """One step of the loop, for one row.
+
+    `streams` are read at the step's own place; `lagged` streams at the place of the step before, where the first
+    step reads an initial row instead. `reverse` walks from the last step to the first (`lagged` still means one step
+    earlier in time).
+    """
+
+    name: str
+    reverse: bool
+    streams: tuple[Row, ...]
+    lagged: tuple[Row, ...]
+    constants: tuple[Row, ...]
+    matrices: tuple[Matrix, ...]
+    carried: tuple[Carry, ...]
+    body: tuple[Op, ...]
+    stored: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"loop {self.name}{' (backwards)' if self.reverse else ''}:"
+        for title, values in (
+            ("stream", self.streams),
+            ("lagged", self.lagged),
+            ("constant", self.constants),
+            ("matrix", self.matrices),
+            ("carried", [carry.before for carry in self.carried]),
+        ):
+            yield from (f"  {title:<8} {value}" for value in values)
+        yield from (f"    {op}" for op in self.body)
+        yield from (f"  store    {value.name}" for value in self.stored)
+        yield from (f"  carry    {carry.before.name} <- {carry.after.name}" for carry in self.carried)
+
+
+def check_loop(program: LoopProgram) -> None:
+    """Raise a `GrammarError` unless the program is well formed; run after every pass that makes or changes one."""
+    known: dict[str, Row | Matrix] = {}
+    for value in (
+        *program.streams,
+        *program.lagged,
+        *program.constants,
+        *program.matrices,
+        *(c.before for c in program.carried),
+    ):
+        _define(known, value)
+    for op in program.body:
+        _check_op(op, known)
+        _define(known, op.result)
+    for value in (*program.stored, *(carry.after for carry in program.carried)):
+        _check_known(known, value, "a stored or carried value")
+    for carry in program.carried:
+        if (carry.before.width, carry.before.dtype) != (carry.after.width, carry.after.dtype):
+            raise GrammarError(f"{carry.before} is carried on as {carry.after}: width or dtype differ")
+
+
+def _define(known: dict[str, Row | Matrix], value: Row | Matrix) -> None:
+    if value.name in known:
+        raise GrammarError(f"{value.name} is defined twice")
+    if value.dtype not in DTYPES:
+        raise GrammarError(f"{value.name} has dtype {value.dtype}, which no loop program has")
+    known[value.name] = value
+
+
+def _check_known(known: dict[str, Row | Matrix], value: Row | Matrix, where: str) -> None:
+    if value.name not in known:
+        raise GrammarError(f"{value.name} is used by {where} before it is defined")
+    if known[value.name] != value:
+        raise GrammarError(f"{where} takes {value.name} for {value}, but it is {known[value.name]}")
+
+
+def _check_op(op: Op, known: dict[str, Row | Matrix]) -> None:
+    if op.kind not in VOCABULARY:
+        raise GrammarError(f"{op.kind} is not in the vocabulary")
+    for arg in op.args:
+        if isinstance(arg, Row | Matrix):
+            _check_known(known, arg, str(op))
+    if op.kind == "product":
+        _check_product(op)
+    elif op.kind == "slice":
+        _check_slice(op)
+    elif op.kind == "cat":
+        if op.rows != op.args or sum(row.width for row in op.rows) != op.result.width:
+            raise GrammarError(f"`{op}` does not join rows to the width of its result")
+        _check_dtypes(op)
+    elif op.kind in REDUCTIONS:
+        if len(op.args) != 1 or op.rows != op.args or op.result.width != 1:
+            raise GrammarError(f"`{op}` does not reduce one row to one number")
+    else:
+        _check_pointwise(op)
+
+
+def _check_product(op: Op) -> None:
+    match op.args:
+        case (Row(width=width, dtype=left), Matrix(rows=rows, columns=columns, dtype=right)):
+            if (width, op.result.width) != (rows, columns):
+                raise GrammarError(f"`{op}`: a row of {width} times [{rows}, {columns}] is no row of {op.result.width}")
+            if not left == right == op.result.dtype or not left.is_floating_point:
+                raise GrammarError(f"`{op}` mixes dtypes")
+        case _:
+            raise GrammarError(f"`{op}` is not a row times a matrix")
+
+
+def _check_slice(op: Op) -> None:
+    match op.args:
+        case (Row(width=width), int(start), int(stop)):
+            if not 0 <= start < stop <= width or stop - start != op.result.width:
+                raise GrammarError(f"`{op}` does not cut {op.result.width} features out of {width}")
+            _check_dtypes(op)
+        case _:
+            raise GrammarError(f"`{op}` is not a row with a start and a stop")
+
+
+def _check_dtypes(op: Op) -> None:
+    if any(row.dtype != op.result.dtype for row in op.rows):
+        raise GrammarError(f"`{op}` changes the dtype")
+
+
+def _check_pointwise(op: Op) -> None:
+    count = 3 if op.kind == "where" else 2 if op.kind in BINARY else 1
+    if len(op.args) != count or any(isinstance(arg, Matrix) for arg in op.args):
+        raise GrammarError(f"`{op}` does not take {count} rows or numbers")
+    if not op.rows:
+        raise GrammarError(f"`{op}` has no row")
+    if any(row.width not in (1, op.result.width) for row in op.rows):
+        raise GrammarError(f"`{op}`: a row has neither the width of the result nor width 1")
+    if op.result.width != max(row.width for row in op.rows):
+        raise GrammarError(f"`{op}` makes a row wider")
+    if op.kind in COMPARISONS:
+        if op.result.dtype != torch.bool:
+            raise GrammarError(f"`{op}` is a truth value, but not of dtype bool")
+        return
+    values = op.rows[1:] if op.kind == "where" and isinstance(op.args[0], Row) else op.rows
+    if op.kind == "where" and (not isinstance(op.args[0], Row) or op.args[0].dtype != torch.bool):
+        raise GrammarError(f"the condition of `{op}` is no truth value")
+    if op.kind != "cast" and any(row.dtype != op.result.dtype for row in values):
+        raise GrammarError(f"`{op}` mixes dtypes without a cast")

@@ -1,0 +1,161 @@
+"""From a cell to its programs: forward, and for training backward as well. The passes in their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from throughtime.compiler._adjoint import Adjoint, make_adjoint
+from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._graph import Graph, Value
+from throughtime.compiler._hoist import hoist, regroup_sums
+from throughtime.compiler._rows import check_rows
+from throughtime.compiler._sections import Loop, Section
+from throughtime.compiler._simplify import PASSES
+from throughtime.compiler._trace import StepSignature, Trace, trace
+from throughtime.compiler._verify import check_graph
+from throughtime.compiler._watch import Anatomy
+
+
+@dataclass
+class Program:
+    """One step of a cell, sorted by when its parts can run.
+
+    `tensors` are the cell's own, in the order of its `Anatomy`.
+    """
+
+    name: str
+    tensors: list[Value]
+    inputs: list[Value]
+    state: list[Value]
+    outputs: list[Value]
+    new_state: list[Value]
+    literals: dict[Value, Tensor]
+    invariant: Section
+    before: Section
+    loop: Loop
+    after: Section
+    adjoint: Adjoint | None
+    paths: list[str] = field(default_factory=list)
+
+
+def compile_step(
+    cell: Any,
+    anatomy: Anatomy,
+    signature: StepSignature,
+    call: Callable[..., Any],
+    *,
+    differentiate: bool,
+    keep_states: bool,
+) -> Program:
+    """Trace, simplify, hoist and differentiate one step; `Uncompilable` says why it cannot be done.
+
+    With `keep_states` the new states are outputs as well, after those of the cell.
+    """
+    traced = trace(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
+    _check_devices(anatomy, signature)
+    _simplify(traced)
+    check_rows(traced.graph, traced.backward_start)
+    program = _partition(traced, type(cell).__name__)
+    program.paths = list(anatomy.paths)
+    return program
+
+
+def _check_devices(anatomy: Anatomy, signature: StepSignature) -> None:
+    devices = {leaf.device for leaf in (*signature.input_leaves, *signature.state_leaves)}
+    devices |= {tensor.device for tensor in anatomy.tensors if tensor.ndim}
+    if len(devices) > 1:
+        raise Uncompilable(f"its tensors are on several devices ({', '.join(sorted(map(str, devices)))})")
+
+
+def _given(traced: Trace) -> list[Value]:
+    tangents = [value for value in (*traced.output_tangents, *traced.state_tangents) if value is not None]
+    return [*traced.tensors, *traced.inputs, *traced.state, *traced.literals, *tangents]
+
+
+_RESULTS = ("outputs", "new_state", "tensor_gradients", "input_gradients", "state_gradients")
+
+
+def _results(traced: Trace) -> list[Value]:
+    return [value for name in _RESULTS for value in getattr(traced, name) if value is not None]
+
+
+def _simplify(traced: Trace) -> None:
+    """Every pass over the whole graph, forward and backward together, with the grammar checked after each."""
+    check_graph(traced.graph, _given(traced), _results(traced))
+    for simplify in (*PASSES, lambda graph: regroup_sums(graph, traced.state)):
+        rewriter = simplify(traced.graph)
+        for name in _RESULTS:
+            resolved = [None if value is None else rewriter.resolve(value) for value in getattr(traced, name)]
+            setattr(traced, name, resolved)
+        traced.graph = Graph(Graph(rewriter.nodes).needed_for(_results(traced)))
+        check_graph(traced.graph, _given(traced), _results(traced))
+    _name_apart(traced)
+    traced.graph, traced.backward_start = _forward_first(traced.graph, [*traced.outputs, *traced.new_state])
+
+
+def _forward_first(graph: Graph, results: list[Value]) -> tuple[Graph, int]:
+    """The nodes that the results need, then those that only gradients need; and where these begin."""
+    needed = set(map(id, graph.needed_for(results)))
+    first = [node for node in graph.nodes if id(node) in needed]
+    second = [node for node in graph.nodes if id(node) not in needed]
+    return Graph(first + second), len(first)
+
+
+def _name_apart(traced: Trace) -> None:
+    """Names are unique, and say what they can: new states are called after the states they replace."""
+    made = [value for node in traced.graph.nodes for value in node.results]
+    for value in made:
+        value.name = re.sub(r"(_\d+)+$", "", value.name)
+    for output, tangent in zip(traced.outputs, traced.output_tangents, strict=True):
+        if output in made:
+            output.name = "output"
+        if tangent is not None:
+            tangent.name = "d_output"
+    for old, new, tangent in zip(traced.state, traced.new_state, traced.state_tangents, strict=True):
+        if new in made:
+            new.name = f"new_{old.name}"
+        if tangent is not None:
+            tangent.name = f"d_new_{old.name}"
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    for value in (*_given(traced), *made):
+        base = value.name
+        while value.name in taken:
+            counts[base] = counts.get(base, 0) + 1
+            value.name = f"{base}_{counts[base]}"
+        taken.add(value.name)
+
+
+def _partition(traced: Trace, name: str) -> Program:
+    nodes, start = traced.graph.nodes, traced.backward_start
+    forward, backward = Graph(nodes[:start]), Graph(nodes[start:])
+    parts = hoist(forward, traced.inputs, traced.state, traced.new_state)
+    program = Program(
+        name=name,
+        tensors=traced.tensors,
+        inputs=traced.inputs,
+        state=traced.state,
+        outputs=traced.outputs,
+        new_state=traced.new_state,
+        literals=traced.literals,
+        invariant=Section("invariant", parts.invariant),
+        before=Section("before", parts.before),
+        loop=Loop.of(name, parts.loop, traced.state, traced.new_state, reverse=False),
+        after=Section("after", parts.after),
+        adjoint=None,
+    )
+    wanted: list[Value] = [*traced.outputs, *program.after.takes]
+    gradients = (*traced.tensor_gradients, *traced.input_gradients, *traced.state_gradients)
+    if any(gradient is not None for gradient in gradients):
+        program.adjoint = make_adjoint(traced, parts, backward, name)
+        # A state before a step is the state after the step before it.
+        lagged = set(program.adjoint.lagged)
+        wanted += [new for old, new in zip(traced.state, traced.new_state, strict=True) if old in lagged]
+        wanted += program.adjoint.saved
+    program.loop.store(wanted)
+    return program

@@ -1,0 +1,279 @@
+"""Passes that make a step graph smaller, and its products separable: each returns a new list of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
+
+aten = torch.ops.aten
+
+
+class Rewriter:
+    """Builds a new list of nodes from an old one; `resolve` tells what has become of a value."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._replaced: dict[Value, Value] = {}
+
+    def resolve(self, value: Value) -> Value:
+        """What stands for `value` now."""
+        while value in self._replaced:
+            value = self._replaced[value]
+        return value
+
+    def replace(self, old: Value, new: Value) -> None:
+        """From here on, `new` stands for `old`."""
+        self._replaced[old] = new
+
+    def keep(self, node: Node) -> None:
+        """The node as it is, on what has become of its arguments."""
+        self.nodes.append(node.substituted(self.resolve))
+
+    def call(self, target: OpOverload, *args: Any, shape: Iterable[Dim], like: Value, name: str | None = None) -> Value:
+        """A new node; its result has the dtype of `like`."""
+        result = Value(name or target.overloadpacket.__name__, tuple(shape), like.dtype)
+        self.nodes.append(Node(target, args, {}, (result,)))
+        return result
+
+
+Pass = Callable[[Graph], Rewriter]
+
+
+def split_products(graph: Graph) -> Rewriter:
+    """`cat([x, h]) @ W` becomes `x @ W[:I] + h @ W[I:]`, so that the part without state can leave the loop.
+
+    The same for its gradients: a piece of `g @ W.T` is `g @` a piece of `W.T`, and the rows of `cat([x, h]).T @ g` are
+    those of `x.T @ g` and of `h.T @ g`.
+    """
+    made, users = graph.producers(), graph.users()
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        if node.name == "mm":
+            left, right = node.args
+            joined, transposed = _joined_features(made, left)
+            if joined is not None:
+                rewriter.replace(node.result, _split_mm(rewriter, node, joined, transposed))
+                continue
+            if _is_cut_up(node.result, users):
+                continue
+        if node.name == "slice" and _is_cut_up(node.args[0], users) and _is_mm(made, node.args[0]):
+            left, right = map(rewriter.resolve, made[node.args[0]].args)
+            _, dim, start, stop = node.args[:4]
+            stop = min(stop, right.shape[1])
+            piece = rewriter.call(
+                aten.slice.Tensor, right, 1, start, stop, shape=(right.shape[0], stop - start), like=right
+            )
+            rewriter.replace(
+                node.result, rewriter.call(aten.mm.default, left, piece, shape=node.result.shape, like=node.result)
+            )
+            continue
+        rewriter.keep(node)
+    return rewriter
+
+
+def _joined_features(made: dict[Value, Node], left: Value) -> tuple[Node | None, bool]:
+    """The `cat` of features that `left` is, or is the transpose of."""
+    node = made.get(left)
+    if node is not None and node.name == "t":
+        joined = made.get(node.args[0])
+        return (joined, True) if joined is not None and _joins_features(joined) else (None, True)
+    return (node, False) if node is not None and _joins_features(node) else (None, False)
+
+
+def _joins_features(node: Node) -> bool:
+    return node.name == "cat" and node.result.row_axis == 0 and len(node.result.shape) == 2 and node.arg("dim") % 2 == 1
+
+
+def _split_mm(rewriter: Rewriter, node: Node, joined: Node, transposed: bool) -> Value:
+    right = rewriter.resolve(node.args[1])
+    parts, start = [], 0
+    for old in joined.args[0]:
+        part = rewriter.resolve(old)
+        width = part.shape[1]
+        assert isinstance(width, int)
+        stop = start + width
+        if transposed:
+            turned = rewriter.call(aten.t.default, part, shape=(width, ROWS), like=part)
+            shape: tuple[Dim, ...] = (width, right.shape[1])
+            parts.append(rewriter.call(aten.mm.default, turned, right, shape=shape, like=node.result))
+        elif width:
+            weights = rewriter.call(
+                aten.slice.Tensor, right, 0, start, stop, shape=(width, right.shape[1]), like=right
+            )
+            parts.append(rewriter.call(aten.mm.default, part, weights, shape=node.result.shape, like=node.result))
+        start = stop
+    if transposed:
+        return rewriter.call(aten.cat.default, parts, 0, shape=node.result.shape, like=node.result)
+    total = parts[0]
+    for part in parts[1:]:
+        total = rewriter.call(aten.add.Tensor, total, part, shape=node.result.shape, like=node.result)
+    return total
+
+
+def _is_mm(made: dict[Value, Node], value: Value) -> bool:
+    return value in made and made[value].name == "mm"
+
+
+def _is_cut_up(value: Value, users: dict[Value, list[Node]]) -> bool:
+    """Whether only column ranges of a value with rows are ever used."""
+    used = users.get(value, [])
+    return (
+        bool(used)
+        and value.row_axis == 0
+        and len(value.shape) == 2
+        and all(
+            user.name == "slice" and user.arg("dim") in (1, -1) and user.arg("step") == 1 and len(user.args) >= 4
+            for user in used
+        )
+    )
+
+
+def drop_identities(graph: Graph) -> Rewriter:
+    """Views, casts and copies that change nothing."""
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        if node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node):
+            rewriter.replace(node.result, node.args[0])
+        else:
+            rewriter.keep(node)
+    return rewriter
+
+
+_SAME_WHEN_SHAPE_IS = frozenset("view _unsafe_view reshape expand slice clone _to_copy squeeze lift_fresh".split())
+
+
+def _same_dtype(node: Node) -> bool:
+    return bool(node.args[0].dtype == node.result.dtype)
+
+
+def merge_slices(graph: Graph) -> Rewriter:
+    """A slice of a slice is one slice; a slice that is exactly one part of a `cat` is that part."""
+    made = graph.producers()
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        inner = made.get(node.args[0]) if node.name == "slice" and len(node.args) >= 4 and node.arg("step") == 1 else None
+        if inner is not None and inner.name == "slice" and len(inner.args) >= 4 and inner.arg("step") == 1:
+            if inner.args[1] == node.args[1] and isinstance(node.args[3], int):
+                start = inner.args[2] + node.args[2]
+                stop = min(inner.args[2] + node.args[3], inner.args[3])
+                rewriter.keep(Node(node.target, (inner.args[0], node.args[1], start, stop), {}, node.results))
+                made[node.result] = rewriter.nodes[-1]
+                continue
+        if inner is not None and inner.name == "cat" and node.arg("dim") == inner.arg("dim"):
+            part = _part_of(inner, node.args[2], node.args[3])
+            if part is not None:
+                rewriter.replace(node.result, part)
+                continue
+        rewriter.keep(node)
+    return rewriter
+
+
+def _part_of(joined: Node, start: int, stop: int) -> Value | None:
+    position = 0
+    for part in joined.args[0]:
+        size = part.shape[joined.arg("dim")]
+        if (position, position + size) == (start, stop):
+            found: Value = part
+            return found
+        position += size
+    return None
+
+
+def join_padded(graph: Graph) -> Rewriter:
+    """Gradients of slices: a sum of pieces written into zeros, if they do not overlap, is the pieces side by side."""
+    made, users = graph.producers(), graph.users()
+    rewriter = Rewriter()
+    pieces: dict[Value, list[tuple[int, int, Value]]] = {}
+    for node in graph.nodes:
+        found = _pieces(node, made, pieces)
+        if found is not None:
+            pieces[node.result] = found
+            # Only the largest sum is written out; the pieces in it are never made.
+            if all(_pieces_possible(user, made) for user in users.get(node.result, [])) and users.get(node.result):
+                rewriter.keep(node)
+                continue
+            rewriter.replace(node.result, _side_by_side(rewriter, node.result, found))
+            continue
+        rewriter.keep(node)
+    return rewriter
+
+
+def _pieces_possible(node: Node, made: dict[Value, Node]) -> bool:
+    return node.name == "add" and all(
+        isinstance(arg, Value) and arg in made and made[arg].name in ("slice_scatter", "add") for arg in node.args[:2]
+    ) and _only_pieces(node, made)
+
+
+def _only_pieces(node: Node, made: dict[Value, Node]) -> bool:
+    if node.name == "slice_scatter":
+        whole = made.get(node.args[0])
+        return whole is not None and whole.name == "zeros" and node.result.row_axis == 0 and len(node.result.shape) == 2
+    return node.name == "add" and all(isinstance(arg, Value) and arg in made and _only_pieces(made[arg], made) for arg in node.args[:2])
+
+
+def _pieces(
+    node: Node, made: dict[Value, Node], known: dict[Value, list[tuple[int, int, Value]]]
+) -> list[tuple[int, int, Value]] | None:
+    if node.name == "slice_scatter" and _only_pieces(node, made):
+        start, stop = node.arg("start") or 0, node.arg("end")
+        width = node.args[0].shape[1]
+        if node.arg("dim") % 2 != 1 or node.arg("step") != 1:
+            return None
+        return [(start, width if stop is None else min(stop, width), node.args[1])]
+    if node.name == "add" and node.arg("alpha") == 1:
+        one, other = (known.get(arg) if isinstance(arg, Value) else None for arg in node.args[:2])
+        if one is not None and other is not None:
+            joined = sorted(one + other, key=lambda piece: piece[0])
+            if all(a[1] <= b[0] for a, b in zip(joined, joined[1:], strict=False)):
+                return joined
+    return None
+
+
+def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[tuple[int, int, Value]]) -> Value:
+    width = whole.shape[1]
+    assert isinstance(width, int)
+    parts, position = [], 0
+    for start, stop, piece in [*pieces, (width, width, None)]:
+        if start > position:
+            gap = (ROWS, start - position)
+            parts.append(rewriter.call(aten.zeros.default, list(gap), shape=gap, like=whole))
+        if piece is not None:
+            parts.append(rewriter.resolve(piece))
+        position = stop
+    if len(parts) == 1:
+        return parts[0]
+    return rewriter.call(aten.cat.default, parts, 1, shape=whole.shape, like=whole)
+
+
+def merge_equal(graph: Graph) -> Rewriter:
+    """Common subexpressions: what is computed twice from the same values is computed once."""
+    rewriter = Rewriter()
+    seen: dict[Any, Node] = {}
+    for node in graph.nodes:
+        node = node.substituted(rewriter.resolve)
+        key = None if node.is_random else _key((node.target, node.args, node.kwargs, node.results[0].dtype))
+        if key is not None and key in seen:
+            for old, new in zip(node.results, seen[key].results, strict=True):
+                rewriter.replace(old, new)
+            continue
+        if key is not None:
+            seen[key] = node
+        rewriter.keep(node)
+    return rewriter
+
+
+def _key(tree: Any) -> Any:
+    if isinstance(tree, tuple | list):
+        return tuple(map(_key, tree))
+    if isinstance(tree, dict):
+        return tuple((name, _key(part)) for name, part in tree.items())
+    # 1, 1.0 and True are equal, but not the same.
+    return (type(tree), tree) if isinstance(tree, int | float) else tree
+
+
+PASSES: tuple[Pass, ...] = (drop_identities, merge_slices, join_padded, split_products, merge_slices, merge_equal)
