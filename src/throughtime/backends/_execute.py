@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
-from throughtime.compiler import Loop, Program, Value
+from throughtime.compiler import Graph, Program, Value
 
 
 class Executable:
-    """A program with its loops compiled; `make_loop` is a backend's."""
+    """A program with its loops compiled by a backend; the second is the backward one, if there is one."""
 
-    def __init__(self, program: Program, make_loop: Callable[[Loop], Any]) -> None:
+    def __init__(self, program: Program, loops: Sequence[Any]) -> None:
         self.program = program
         adjoint = program.adjoint
-        self.forward_loop = make_loop(program.loop)
-        self.backward_loop = None if adjoint is None else make_loop(adjoint.loop)
+        self.forward_loop = loops[0]
+        self.backward_loop = None if adjoint is None else loops[1]
         kept = [] if adjoint is None else adjoint.saved
         wanted = {*program.outputs, *kept}
         read = {*program.loop.reads, *program.after.takes}
@@ -122,8 +122,6 @@ class Executable:
             assert adjoint is not None
             pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
             results = [value for value, want in pairs if want and value is not None]
-            from throughtime.compiler import Graph
-
             nodes = Graph(adjoint.after.nodes).needed_for(results)
             made = {value for node in nodes for value in node.results}
             found = TorchFunction("after", nodes, [value for value in results if value in made])

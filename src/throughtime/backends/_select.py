@@ -17,9 +17,20 @@ from torch.nn.parameter import is_lazy
 from throughtime import _nest
 from throughtime._errors import problem
 from throughtime.backends._execute import Executable
+from throughtime.backends._numba_loop import NumbaLoop, lower
 from throughtime.backends._step import Step
 from throughtime.backends.aten import AtenLoop
-from throughtime.compiler import Anatomy, Leaf, Program, StepSignature, Uncompilable, compile_step
+from throughtime.compiler import (
+    Anatomy,
+    Leaf,
+    Loop,
+    Lowered,
+    Program,
+    StepSignature,
+    Uncompilable,
+    Value,
+    compile_step,
+)
 
 NAMES = ("auto", "reference", "aten", "numba", "triton")
 
@@ -98,17 +109,17 @@ class _Compiled:
 
 
 def _compile(program: Program, name: str) -> Executable | str:
+    loops: list[tuple[Loop, list[Value]]] = [(program.loop, [])]
+    if program.adjoint is not None:
+        loops.append((program.adjoint.loop, program.adjoint.lagged))
     if name == "aten":
-        return Executable(program, AtenLoop)
+        return Executable(program, [AtenLoop(loop) for loop, _ in loops])
     if name == "numba":
-        from throughtime.backends._numba_loop import NumbaLoop, refusal
-
-        loops = [program.loop] if program.adjoint is None else [program.loop, program.adjoint.loop]
-        for loop in loops:
-            reason = refusal(loop)
-            if reason is not None:
+        lowered = [lower(loop, lagged) for loop, lagged in loops]
+        for reason in lowered:
+            if isinstance(reason, str):
                 return reason
-        return Executable(program, NumbaLoop)
+        return Executable(program, [NumbaLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
     return "it is not built yet"
 
 
@@ -145,7 +156,7 @@ def choose(
 def _candidates(device: torch.device, wanted: str) -> list[str]:
     if wanted != "auto":
         return [wanted]
-    return ["aten"]
+    return ["numba", "aten"] if device.type == "cpu" else ["aten"]
 
 
 def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:

@@ -4,6 +4,7 @@ from throughtime.compiler._adjoint import Adjoint
 from throughtime.compiler._errors import GrammarError, Uncompilable
 from throughtime.compiler._graph import ROWS, Graph, Node, Value
 from throughtime.compiler._loop import LoopProgram, check_loop
+from throughtime.compiler._lower import Lowered
 from throughtime.compiler._program import Program, compile_step
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._trace import Leaf, Source, StepSignature
@@ -18,6 +19,7 @@ __all__ = [
     "Leaf",
     "Loop",
     "LoopProgram",
+    "Lowered",
     "Node",
     "Program",
     "Section",

@@ -133,6 +133,28 @@ def _is_cut_up(value: Value, users: dict[Value, list[Node]]) -> bool:
     )
 
 
+def split_masks(graph: Graph) -> Rewriter:
+    """An operation that computes gradients of rows and of parameters at once becomes two: only one is in the loop."""
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        names = [argument.name for argument in node.target._schema.arguments]
+        if "output_mask" not in names:
+            rewriter.keep(node)
+            continue
+        place = names.index("output_mask")
+        mask = node.arg("output_mask")
+        for with_rows in (True, False):
+            chosen = [bool(m) and value.has_rows == with_rows for m, value in zip(mask, node.results, strict=True)]
+            if any(chosen):
+                args = (*node.args[:place], chosen, *node.args[place + 1 :])
+                results = tuple(
+                    value if want else Value("unused", (), value.dtype)
+                    for value, want in zip(node.results, chosen, strict=True)
+                )
+                rewriter.keep(Node(node.target, args, node.kwargs, results))
+    return rewriter
+
+
 def drop_identities(graph: Graph) -> Rewriter:
     """Views, casts and copies that change nothing."""
     rewriter = Rewriter()
@@ -276,4 +298,4 @@ def _key(tree: Any) -> Any:
     return (type(tree), tree) if isinstance(tree, int | float) else tree
 
 
-PASSES: tuple[Pass, ...] = (drop_identities, merge_slices, join_padded, split_products, merge_slices, merge_equal)
+PASSES: tuple[Pass, ...] = (split_masks, drop_identities, merge_slices, join_padded, split_products, merge_slices, merge_equal)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 
 import torch
 
-from throughtime.backends.numba._ir import Builder, Value, constant
+from throughtime.backends.numba._ir import Builder, Value, constant, vector
 from throughtime.backends.numba._math import Mathematics
-from throughtime.compiler._loop import Op, Row
+from throughtime.compiler._loop import Op
 
 REGISTER = {torch.float32: "float", torch.float64: "double", torch.int64: "i64", torch.int32: "i32", torch.bool: "i1"}
 """The type of a value in a register."""
@@ -38,11 +37,12 @@ class Pointwise:
         self.b = builder
         self.math = Mathematics(builder)
 
-    def operand_dtype(self, op: Op) -> torch.dtype:
-        """The dtype in which an operation takes its numbers."""
-        if op.kind == "where":
-            return op.result.dtype
-        return op.rows[0].dtype
+    def number(self, op: Op, number: float, lanes: int) -> Value:
+        """A number as an operation takes it: in the dtype of the rows that it meets."""
+        if op.kind.startswith("logical"):
+            return constant(vector(lanes, "i1"), bool(number))
+        dtype = op.result.dtype if op.kind == "where" else op.rows[0].dtype
+        return constant(vector(lanes, REGISTER[dtype]), number)
 
     def emit(self, op: Op, args: list[Value]) -> Value:
         """The result of a pointwise operation on vectors."""
@@ -60,9 +60,8 @@ class Pointwise:
             return self.b.binary(_BITWISE[op.kind], *args)
         if op.kind.startswith("logical"):
             return self._logical(op.kind, [self.truth(arg) for arg in args])
-        if op.kind in {"pow", "floor_divide", "remainder"} and not isinstance(op.args[1], Row):
-            special: dict[str, Callable[..., Value | None]] = {"pow": self._power_of}
-            found = special[op.kind](args[0], op.args[1]) if op.kind in special else None
+        if op.kind == "pow" and isinstance(op.args[1], int | float):
+            found = self._power_of(args[0], op.args[1])
             if found is not None:
                 return found
         return self._float(op.kind, args) if element in FLOATS else self._integer(op.kind, args)
@@ -186,7 +185,7 @@ class Pointwise:
     def _power_of(self, x: Value, exponent: float) -> Value | None:
         """Powers that torch computes without `pow`."""
         if x.element not in FLOATS:
-            return self._integer_power(x, operator.index(int(exponent)))
+            return self._integer_power(x, int(exponent))
         one = constant(x.type, 1.0)
         if exponent in {2, 3, -2}:
             square = self.b.binary("fmul", x, x)
@@ -209,6 +208,8 @@ class Pointwise:
     def _integer(self, kind: str, args: list[Value]) -> Value:
         x, zero = args[0], constant(args[0].type, 0)
         if x.element == "i1":
+            if kind == "isnan":
+                return zero
             words = {"add": "or", "maximum": "or", "mul": "and", "minimum": "and"}
             return self.b.binary(words[kind], *args) if kind in words else self._logical("logical_not", args)
         if kind in _ARITHMETIC:
@@ -231,8 +232,8 @@ class Pointwise:
         return table.get(kind, lambda: x)()
 
     def _integer_sign(self, x: Value) -> Value:
-        zero, one = constant(x.type, 0), constant(x.type, 1)
-        return self.b.intrinsic("smin", self.b.intrinsic("smax", x, constant(x.type, -1)), one) if zero else x
+        above = self.b.intrinsic("smax", x, constant(x.type, -1))
+        return self.b.intrinsic("smin", above, constant(x.type, 1))
 
     def _integer_division(self, kind: str, left: Value, right: Value) -> Value:
         """Rounded towards minus infinity; the divisor is a number and not zero."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from throughtime.backends.numba._ir import SIZES, Builder, Value, constant, integer, vector
+from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, vector
 from throughtime.backends.numba._places import Place
 from throughtime.backends.numba._plan import Phase, Plan, RowStage
 from throughtime.backends.numba._pointwise import MEMORY, REGISTER, Pointwise
@@ -115,8 +115,7 @@ class _RowStage:
     def _operand(self, op: Op, arg: Operand, column: Value, lanes: int, registers: Registers) -> Value:
         if not isinstance(arg, Row):
             assert isinstance(arg, int | float)
-            dtype = self.writer.pointwise.operand_dtype(op)
-            return constant(vector(lanes, REGISTER[dtype]), arg)
+            return self.writer.pointwise.number(op, arg, lanes)
         name = self._name(arg)
         if name in registers:
             return registers[name]
