@@ -44,7 +44,7 @@ def measure(options: Options, case: tuple[str, Shape]) -> Row:
 
 
 def main() -> None:
-    options = read_options(__doc__ or "")
+    options = read_options(__doc__ or "", seconds=2.5)
     run_suite("dense-training", QUICK if options.quick else CASES, partial(measure, options), options)
 
 

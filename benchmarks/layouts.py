@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 MISSING = "–"
+BUSY = 0.1
+"""With a larger share of the machine in other hands, threads wait for each other, and torch's the most: to be said."""
 
 
 class Column(NamedTuple):

@@ -8,6 +8,8 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -63,9 +65,10 @@ def interleaved(turns: dict[str, Turn], *, rounds: int, seconds: float = 0.0) ->
 
 def _calls_in_a_turn(turn: Turn) -> int:
     """How many calls make a turn long enough to time; the first calls, which may compile, do not count."""
-    turn(2)
-    once = min(turn(2))
-    return 1 if once >= SHORT else max(1, round(SHORTEST_TURN / once))
+    turn(1)
+    if turn(1)[0] >= SHORT:
+        return 1
+    return max(1, round(SHORTEST_TURN / min(turn(3))))
 
 
 def _one_turn(turn: Turn, calls: int) -> float:
@@ -95,27 +98,48 @@ def machine() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
-        "versions": {module.__name__: module.__version__ for module in (tt, torch, np)},
+        "versions": {module.__name__: module.__version__ for module in (tt, torch, np)} | _compilers(),
     }
+
+
+def _compilers() -> dict[str, str]:
+    found = {name for name in ("numba", "llvmlite", "triton") if find_spec(name)}
+    return {name: version(name) for name in sorted(found)}
+
+
+def busy(seconds: float = 1.0) -> float | None:
+    """The share of all cores that others use while this process sleeps; None where Linux does not tell."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+
+    def ticks() -> tuple[int, int]:
+        counts = [int(word) for word in stat.read_text().splitlines()[0].split()[1:9]]
+        # The fourth and fifth are idle, and idle while waiting for a disk.
+        return sum(counts), counts[3] + counts[4]
+
+    before = ticks()
+    time.sleep(seconds)
+    total, idle = (after - earlier for after, earlier in zip(ticks(), before, strict=True))
+    return round(1 - idle / max(total, 1), 2)
 
 
 def save(
     name: str,
     results: Sequence[dict[str, Any]],
     goals: Sequence[dict[str, Any]] = (),
-    peers: dict[str, str | None] | None = None,
     folder: Path = RESULTS,
+    **more: Any,
 ) -> Path:
     """Write `results` with today's date and the machine to `folder`, and say where.
 
-    `goals` are those of the suite with what was reached; `peers` the versions of the others, None where one is missing.
+    `goals` are those of the suite with what was reached; `more` is written beside the machine, unless it is empty.
     """
     folder.mkdir(parents=True, exist_ok=True)
     today = date.today().isoformat()  # noqa: DTZ011 (the day where the machine stands)
     path = folder / f"{today}-{name}.json"
-    about: dict[str, Any] = {"benchmark": name, "date": today, "machine": machine()}
-    if peers:
-        about["peers"] = peers
+    about = {"benchmark": name, "date": today, "machine": machine()}
+    about |= {key: value for key, value in more.items() if value not in (None, {})}
     lists = {"goals": goals, "results": results} if goals else {"results": results}
     parts = [json.dumps(about, indent=2).removesuffix("\n}"), *(_lines(key, rows) for key, rows in lists.items())]
     path.write_text(",\n".join(parts) + "\n}\n")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from goals import of_row, shown, verdicts, word
-from layouts import LAYOUTS, Layout, Row
-from record import RESULTS, machine, save
+from layouts import BUSY, LAYOUTS, Layout, Row
+from record import RESULTS, busy, machine, save
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -45,7 +45,7 @@ def read_options(description: str, *, seconds: float = 3.0, rounds: int = 5) -> 
     if arguments.rounds < 1 or arguments.threads < 1 or arguments.seconds < 0:
         parser.error("--rounds and --threads must be 1 or more, --seconds 0 or more")
     if arguments.quick:
-        arguments.seconds, arguments.rounds = 0.0, 2
+        arguments.seconds, arguments.rounds = 0.0, min(2, rounds)
     if arguments.results is None and not arguments.quick and not arguments.only:
         arguments.results = RESULTS
     torch.manual_seed(0)
@@ -65,24 +65,30 @@ def run_suite(
     if not console.is_terminal:
         # A file has no width; a table should not be squeezed into the usual guess.
         console = Console(width=140)
-    chosen = [case for case in cases if options.only in str(case)]
+    chosen = [case for case in cases if options.only in label(case)]
+    before = busy()
+    if before is not None and before > BUSY:
+        console.print(f"[yellow]Others use {before:.0%} of this machine: the times below will not be fair.[/]")
     rows: list[Row] = []
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     bar = Progress(*columns, console=console)
     task = bar.add_task("", total=len(chosen))
     with Live(bar, console=console, transient=True) as live:
         for case in chosen:
-            bar.update(task, description=f"{case}")
+            bar.update(task, description=label(case))
             result = measure(case)
             rows += result if isinstance(result, list) else [result]
             live.update(Group(table_of(layout, rows[-VISIBLE:]), bar))
             bar.advance(task)
-    finish(name, rows, options, peers, console)
+    finish(name, rows, options, console, {"peers": peers, "busy_before": before})
 
 
-def finish(
-    name: str, rows: Sequence[Row], options: Options, peers: dict[str, str | None] | None, console: Console
-) -> None:
+def label(case: object) -> str:
+    """A case in words: it is a string, says itself what it is, or is a plain tuple of such."""
+    return " ".join(map(str, case)) if type(case) is tuple else str(case)
+
+
+def finish(name: str, rows: Sequence[Row], options: Options, console: Console, more: dict[str, Any]) -> None:
     """The table, the goals, the file."""
     about, reached = machine(), verdicts(name, rows)
     table = table_of(LAYOUTS[name], rows, [] if options.results is None else reached)
@@ -93,7 +99,7 @@ def finish(
     else:
         for verdict in reached:
             console.print(sentence(verdict), highlight=False, soft_wrap=True)
-        console.print(f"saved {save(name, rows, reached, peers, options.results)}", soft_wrap=True)
+        console.print(f"saved {save(name, rows, reached, options.results, **more)}", soft_wrap=True)
 
 
 def table_of(layout: Layout, rows: Sequence[Row], reached: Sequence[Row] = ()) -> Table:

@@ -15,8 +15,9 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from tables import ROOT, newest
+from tables import ROOT, machine_line, newest
 
 FOLDER = ROOT / "docs" / "pictures"
 SUITES = {
@@ -39,19 +40,27 @@ def ratios(results: Results) -> None:
         values = [row["ratio"] for row in content["results"] if row["ratio"] is not None]
         if values:
             draw_row(axes, height, values, content["goals"])
+    axes.set_axisbelow(True)
     axes.axvline(1, color="black", linewidth=1, zorder=1)
     axes.set(xscale="log", xlabel="times as fast as the other (logarithmic)", ylim=(len(results) - 0.45, -0.55))
     axes.set_yticks(range(len(results)), [SUITES[name] for name in results])
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(PLAIN)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="x", color="0.92", zorder=0)
+    axes.grid(axis="x", color="0.92")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.legend(handles=legend(axes), loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=4, frameon=False)
+    sign(figure, results)
     figure.savefig(FOLDER / "ratios.png", dpi=150)
     plt.close(figure)
+
+
+def sign(figure: Figure, results: Results) -> None:
+    """Where and when it was measured, in small letters below."""
+    lines = sorted({machine_line({**content, "peers": {}}) for content in results.values()})
+    figure.supxlabel("\n".join(lines), fontsize=7, color="0.4")
 
 
 def draw_row(axes: Axes, height: int, values: list[float], goals: list[dict[str, Any]]) -> None:
@@ -103,8 +112,9 @@ def parallel_iterations(results: Results) -> None:
         axes.grid(axis="y", color="0.92")
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-    panels[0].legend(frameon=False)
+    panels[1].legend(frameon=False, loc="upper left")
     figure.suptitle(f"LSTM, {shape}", fontsize=10)
+    sign(figure, results)
     figure.savefig(FOLDER / "parallel_iterations.png", dpi=150)
     plt.close(figure)
 

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from goals import GOALS, of_row, shown, word
-from layouts import LAYOUTS
+from layouts import BUSY, LAYOUTS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -46,7 +46,9 @@ def machine_line(content: dict[str, Any]) -> str:
     where = about["gpu"] or f"{about['processor']}, {about['threads']} threads"
     peers = {"torch": about["versions"]["torch"], **content.get("peers", {})}
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in peers.items())
-    return f"{where}, {versions}, {content['date']}. Medians."
+    busy = content.get("busy_before") or 0
+    shared = f" Others used {busy:.0%} of the machine." if busy > BUSY else ""
+    return f"{where}, {versions}, {content['date']}. Medians.{shared}"
 
 
 def suite(name: str, content: dict[str, Any]) -> str:
@@ -79,9 +81,10 @@ def all_goals() -> str:
             where.add(machine_line({**content, "peers": {}}))
         for what in dict.fromkeys(goal["what"] for goal in goals):
             same = [goal for goal in goals if goal["what"] == what]
-            asked = ", ".join(f"{goal['statistic']} {goal['sign']} {shown(goal, goal['bound'])}" for goal in same)
-            reached = ", ".join(shown(goal, goal["got"]) for goal in same)
-            rows.append([what, asked, reached, combined([goal["met"] for goal in same])])
+            asked = [f"{goal['statistic']} {goal['sign']} {shown(goal, goal['bound'])}" for goal in same]
+            reached = [shown(goal, goal["got"]) for goal in same] if content else []
+            verdict = combined([goal["met"] for goal in same])
+            rows.append([what, ", ".join(dict.fromkeys(asked)), ", ".join(reached), verdict])
     lines = markdown(["what", "goal", "reached", ""], [False] * 4, rows)
     return "\n".join([*lines, *(f"\n{line}" for line in sorted(where)), ""])
 

@@ -67,3 +67,8 @@ def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor)
                 fix=f"Move one: `{name}.to({str(other.device)!r})`, or `cell.to({str(tensor.device)!r})`.",
             )
         )
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether somebody may look at the values: not those of a tensor that only stands for another while it is traced."""
+    return type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type != "meta"

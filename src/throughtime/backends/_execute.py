@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,62 +10,73 @@ from torch import Tensor
 
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
-from throughtime.compiler import Graph, Program, Value
+from throughtime.compiler import Graph, Program, Section, Value
+
+Loops = Sequence[Any]
+"""The compiled loop of the forward program and, if there is one, of the backward program."""
 
 
 class Executable:
-    """A program with its loops compiled by a backend; the second is the backward one, if there is one."""
+    """A program with its loops compiled by a backend."""
 
-    def __init__(self, program: Program, loops: Sequence[Any]) -> None:
+    def __init__(self, program: Program, loops: Loops) -> None:
         self.program = program
+        self.loops = loops
         adjoint = program.adjoint
-        self.forward_loop = loops[0]
-        self.backward_loop = None if adjoint is None else loops[1]
-        kept = [] if adjoint is None else adjoint.saved
+        kept = set() if adjoint is None else {*adjoint.saved}
         wanted = {*program.outputs, *kept}
-        read = {*program.loop.reads, *program.after.takes}
-        self._invariant = TorchFunction(
-            "invariant", program.invariant.nodes, _given(program.invariant.gives, wanted | read | set(program.before.takes))
-        )
-        self._before = TorchFunction("before", program.before.nodes, _given(program.before.gives, wanted | read))
-        self._after = TorchFunction("after", program.after.nodes, _given(program.after.gives, wanted))
-        if adjoint is not None:
-            self._prepare_adjoint()
-        # Which of the gradients are wanted decides how much of the last section must run.
-        self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
+        read = {*program.loop.reads, *program.after.takes, *wanted}
+        self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})
+        self._invariant = _function(program.invariant, read | {*program.before.takes})
+        self._before = _function(program.before, read)
+        self._after = _function(program.after, wanted)
         self.is_random = any(
             node.is_random
-            for section in (program.invariant, program.before, program.loop, program.after)
+            for section in (program.drawn, program.invariant, program.before, program.loop, program.after)
             for node in section.nodes
         )
+        # What a backward pass must find again; the cell's own tensors and the inputs are kept anyway.
+        given = {*program.tensors, *program.inputs, *program.literals}
+        lagged = [] if adjoint is None else [new for old, new in program.states if old in set(adjoint.lagged)]
+        self.kept = [value for value in dict.fromkeys([*kept, *lagged]) if value not in given]
+        if adjoint is not None:
+            gradients = {value for value in (*adjoint.tensor_gradients, *adjoint.input_gradients) if value is not None}
+            read = {*adjoint.loop.reads, *adjoint.after.takes, *gradients}
+            self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes})
+            self._adjoint_before = _function(adjoint.before, read)
+            self._lagged = [index for index, (old, _) in enumerate(program.states) if old in set(adjoint.lagged)]
+        self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
 
-    def _prepare_adjoint(self) -> None:
-        adjoint = self.program.adjoint
-        assert adjoint is not None
-        gradients = [value for value in (*adjoint.tensor_gradients, *adjoint.input_gradients) if value is not None]
-        read = {*adjoint.loop.reads, *adjoint.after.takes, *gradients}
-        self._adjoint_invariant = TorchFunction(
-            "invariant", adjoint.invariant.nodes, _given(adjoint.invariant.gives, read | set(adjoint.before.takes))
-        )
-        self._adjoint_before = TorchFunction("before", adjoint.before.nodes, _given(adjoint.before.gives, read))
+    def draw(self, generators: Any) -> Env:
+        """The random numbers that serve a whole sequence."""
+        env: Env = {}
+        self._drawn.run(0, env, generators)
+        return env
 
     def forward(
-        self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor], steps: Steps, generators: Any
+        self, env: Env, state: Sequence[Tensor], steps: Steps, generators: Any, chunk: int | None
     ) -> tuple[list[Tensor], list[Tensor], Env]:
-        """The outputs [N, ...], the final state [B, ...], and everything that was computed on the way."""
+        """The outputs [N, ...], the final state [B, ...], and the values that a backward pass needs.
+
+        `env` holds the cell's tensors, the inputs [N, ...] and what was drawn. What is computed for many steps at once
+        is computed for `chunk` of them; None means all.
+        """
         program = self.program
-        env: Env = dict(zip(program.tensors, tensors, strict=True))
-        env.update(zip(program.inputs, inputs, strict=True))
-        env.update(program.literals)
-        rows = steps.total
-        self._invariant.run(rows, env, generators)
-        self._before.run(rows, env, generators)
+        self._invariant.run(0, env, generators)
         carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-        stored = [_stream(value, rows, carried[0].device) for value in program.loop.stored]
-        self.forward_loop.run(env, {}, carried, stored, steps, generators, 0, len(steps.counts))
-        env.update(zip(program.loop.stored, map(_turned, program.loop.stored, stored), strict=True))
-        self._after.run(rows, env, generators)
-        return [env[value] for value in program.outputs], carried, env
+        device = carried[0].device
+        wanted = list(dict.fromkeys([*program.outputs, *self.kept]))
+        whole = _Whole(steps.total, wanted)
+        for block, rows, _ in _blocks(steps, chunk):
+            local = {**env, **{value: env[value][rows] for value in program.inputs}} if rows else env
+            self._before.run(block.total, local, generators)
+            stored = [whole.room(value, rows, block.total, device) for value in program.loop.stored]
+            front = [leaf[: block.batch_size] for leaf in carried]
+            self.loops[0].run(local, {}, front, stored, block, generators)
+            local.update(zip(program.loop.stored, map(turned, program.loop.stored, stored), strict=True))
+            self._after.run(block.total, local, generators)
+            whole.collect(local, rows)
+        return [whole[value] for value in program.outputs], carried, {value: whole[value] for value in self.kept}
 
     def backward(
         self,
@@ -75,78 +86,130 @@ class Executable:
         state_tangents: Sequence[Tensor | None],
         steps: Steps,
         wanted: tuple[bool, ...],
+        chunk: int | None,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-        """Gradients of tensors and inputs as far as they are `wanted`, and of the whole initial state."""
-        program, adjoint = self.program, self.program.adjoint
+        """Gradients of tensors and inputs as far as they are `wanted`, and of the initial state."""
+        adjoint = self.program.adjoint
         assert adjoint is not None
-        assert self.backward_loop is not None
-        rows, device = steps.total, initial[0].device
+        device = initial[0].device
+        carried = [_tangent(initial[index], state_tangents[index]) for index in adjoint.carries]
         for value, tangent in zip(adjoint.output_tangents, output_tangents, strict=True):
             if value is not None:
-                env[value] = _filled(value, rows, device) if tangent is None else tangent
-        self._adjoint_invariant.run(rows, env)
-        self._adjoint_before.run(rows, env)
-        carried = [
-            torch.zeros_like(initial[index]) if (tangent := state_tangents[index]) is None
-            else tangent.clone(memory_format=torch.contiguous_format)
-            for index in adjoint.carries
-        ]
-        lagged = {program.state[i]: (env[program.new_state[i]], initial[i]) for i in self._lagged_states}
-        stored = [_stream(value, rows, device) for value in adjoint.loop.stored]
-        self.backward_loop.run(env, lagged, carried, stored, steps, None, 0, len(steps.counts))
-        env.update(zip(adjoint.loop.stored, map(_turned, adjoint.loop.stored, stored), strict=True))
-        after = self._afterward(wanted)
-        for state, (stream, start) in lagged.items():
-            if state in after.takes:
-                env[state] = steps.previous(stream, start)
-        after.run(rows, env)
-        gradients = [
-            env[value] if value is not None and want else None
-            for value, want in zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
-        ]
-        by_place: list[Tensor | None] = [None] * len(program.state)
+                env[value] = _zeros(value, steps.total, device) if tangent is None else tangent
+        self._adjoint_invariant.run(0, env)
+        pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
+        gradients = [value if want else None for value, want in pairs]
+        whole = _Whole(steps.total, [value for value in gradients if value is not None])
+        after = self._after_backward(wanted, gradients)
+        for block, rows, first in _blocks(steps, chunk, backwards=True):
+            local = {v: t[rows] if v.has_rows else t for v, t in env.items()} if rows else env
+            lagged = self._lagged_streams(env, initial, steps, block, rows, first)
+            for value, (stream, start) in lagged.items():
+                if value in after.takes or value in self._adjoint_before.takes:
+                    local[value] = block.previous(stream, start)
+            self._adjoint_before.run(block.total, local)
+            stored = [whole.room(value, rows, block.total, device) for value in adjoint.loop.stored]
+            front = [leaf[: block.batch_size] for leaf in carried]
+            self.loops[1].run(local, lagged, front, stored, block, None)
+            local.update(zip(adjoint.loop.stored, map(turned, adjoint.loop.stored, stored), strict=True))
+            after.run(block.total, local)
+            whole.collect(local, rows)
+        states: list[Tensor | None] = [None] * len(initial)
         for index, gradient in zip(adjoint.carries, carried, strict=True):
-            by_place[index] = gradient
-        return gradients, by_place
+            states[index] = gradient
+        return [None if value is None else whole[value] for value in gradients], states
 
-    @property
-    def _lagged_states(self) -> list[int]:
-        assert self.program.adjoint is not None
-        lagged = set(self.program.adjoint.lagged)
-        return [index for index, value in enumerate(self.program.state) if value in lagged]
+    def _lagged_streams(
+        self, env: Env, initial: Sequence[Tensor], steps: Steps, block: Steps, rows: slice | None, first: int
+    ) -> dict[Value, tuple[Tensor, Tensor]]:
+        """For each state that is needed as it was: the stream of new states, and what the first step found."""
+        found = {}
+        for index in self._lagged:
+            old, new = self.program.states[index]
+            stream, start = env[new], initial[index]
+            if rows is not None:
+                start = steps.rows(stream, first - 1)[: block.batch_size] if first else start
+                stream = stream[rows]
+            found[old] = (stream, start)
+        return found
 
-    def _afterward(self, wanted: tuple[bool, ...]) -> TorchFunction:
+    def _after_backward(self, wanted: tuple[bool, ...], gradients: Sequence[Value | None]) -> TorchFunction:
+        """The last section, as far as the gradients that are wanted need it."""
         found = self._afterwards.get(wanted)
         if found is None:
-            adjoint = self.program.adjoint
-            assert adjoint is not None
-            pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
-            results = [value for value, want in pairs if want and value is not None]
-            nodes = Graph(adjoint.after.nodes).needed_for(results)
-            made = {value for node in nodes for value in node.results}
-            found = TorchFunction("after", nodes, [value for value in results if value in made])
-            self._afterwards[wanted] = found
+            assert self.program.adjoint is not None
+            results = [value for value in gradients if value is not None]
+            nodes = Graph(self.program.adjoint.after.nodes).needed_for(results)
+            found = self._afterwards[wanted] = _function(Section("after", nodes), set(results))
         return found
 
     def differentiable(
-        self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor], steps: Steps, generators: Any
+        self, env: Env, state: Sequence[Tensor], steps: Steps, generators: Any
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """The forward pass once more, in operations that torch itself can differentiate, as often as it likes."""
+        """The forward pass in operations that torch itself can differentiate, as often as it likes."""
         program = self.program
-        env: Env = dict(zip(program.tensors, tensors, strict=True))
-        env.update(zip(program.inputs, inputs, strict=True))
-        env.update(program.literals)
-        rows = steps.total
-        self._invariant.run(rows, env, generators)
-        self._before.run(rows, env, generators)
+        self._invariant.run(0, env, generators)
+        self._before.run(steps.total, env, generators)
         function = TorchFunction("loop", program.loop.nodes, [*program.loop.stored, *program.new_state])
         pieces, final = _walk(function, program, env, state, steps, generators)
-        order = torch.argsort(torch.cat([_positions(steps, step) for step in range(len(steps.counts))]))
+        order = torch.argsort(torch.cat([steps.positions(step) for step in range(len(steps.counts))]))
+        order = order.to(final[0].device)
         for value, parts in zip(program.loop.stored, pieces, strict=True):
             axis = value.row_axis or 0
             env[value] = torch.cat([part.movedim(axis, 0) for part in parts])[order].movedim(0, axis)
-        self._after.run(rows, env, generators)
+        self._after.run(steps.total, env, generators)
         return [env[value] for value in program.outputs], final
+
+
+class _Whole:
+    """Values of all steps, put together from those of blocks; a single block is taken as it is."""
+
+    def __init__(self, rows: int, wanted: Sequence[Value]) -> None:
+        self._rows = rows
+        self._wanted = wanted
+        self._found: Env = {}
+
+    def __getitem__(self, value: Value) -> Tensor:
+        return self._found[value]
+
+    def room(self, value: Value, rows: slice | None, count: int, device: torch.device) -> Tensor:
+        """Memory [count, ...] for what the loop stores, where possible in its final place."""
+        shape = [size for size in value.shape if isinstance(size, int)]
+        if rows is None or value not in self._wanted:
+            return torch.empty(count, *shape, dtype=value.dtype, device=device)
+        if value not in self._found:
+            stream = torch.empty(self._rows, *shape, dtype=value.dtype, device=device)
+            self._found[value] = turned(value, stream)
+        return self._found[value].movedim(value.row_axis or 0, 0)[rows]
+
+    def collect(self, local: Env, rows: slice | None) -> None:
+        """Take from a block what is wanted: rows go to their places, totals are added up."""
+        for value in self._wanted:
+            part = local[value]
+            if rows is None:
+                self._found[value] = part
+            elif not value.has_rows:
+                # Invariants are the same in every block; only gradients are sums over rows.
+                self._found[value] = self._found[value] + part if value in self._found else part
+            else:
+                axis = value.row_axis or 0
+                if value not in self._found:
+                    shape = [size if isinstance(size, int) else self._rows for size in value.shape]
+                    self._found[value] = part.new_empty(shape)
+                place = self._found[value].movedim(axis, 0)[rows]
+                if place.data_ptr() != part.data_ptr():
+                    place.copy_(part.movedim(axis, 0))
+
+
+def _blocks(steps: Steps, chunk: int | None, *, backwards: bool = False) -> Iterator[tuple[Steps, slice | None, int]]:
+    """The steps in blocks of `chunk`, each with its rows (None for all) and its first step."""
+    count = len(steps.counts)
+    if chunk is None or chunk >= count:
+        yield steps, None, 0
+        return
+    starts = range(0, count, chunk)
+    for first in reversed(starts) if backwards else starts:
+        yield *steps.block(first, min(first + chunk, count)), first
 
 
 def _walk(
@@ -156,22 +219,19 @@ def _walk(
     current = list(state)
     ended: list[list[Tensor]] = [[] for _ in state]
     pieces: list[list[Tensor]] = [[] for _ in program.loop.stored]
+    found = set(program.state)
     streams = {
         value: steps.split(env[value].movedim(value.row_axis or 0, 0))
         for value in function.takes
-        if value.has_rows and value not in program.state
+        if value.has_rows and value not in found
     }
     for step, rows in enumerate(steps.counts):
         for index, leaf in enumerate(current):
             ended[index].append(leaf[rows:])
             current[index] = leaf[:rows]
-        now = dict(zip(program.state, current, strict=True))
-        arguments = [
-            now[value] if value in now else
-            streams[value][step].movedim(0, value.row_axis or 0) if value in streams else env[value]
-            for value in function.takes
-        ]
-        results = dict(zip(function.gives, function(rows, generators, *arguments), strict=True))
+        now = {**env, **dict(zip(program.state, current, strict=True))}
+        now |= {value: parts[step].movedim(0, value.row_axis or 0) for value, parts in streams.items()}
+        results = dict(zip(function.gives, function(rows, generators, *map(now.get, function.takes)), strict=True))
         for parts, value in zip(pieces, program.loop.stored, strict=True):
             parts.append(results[value])
         current = [results[value] for value in program.new_state]
@@ -179,29 +239,22 @@ def _walk(
     return pieces, final
 
 
-def _positions(steps: Steps, step: int) -> Tensor:
-    return steps.starts[step] + steps.row_stride * torch.arange(steps.counts[step])
+def _function(section: Section, wanted: set[Value]) -> TorchFunction:
+    return TorchFunction(section.name, section.nodes, [value for value in section.gives if value in wanted])
 
 
-def _given(gives: list[Value], wanted: set[Value]) -> list[Value]:
-    return [value for value in gives if value in wanted]
-
-
-def _row_shape(value: Value) -> list[int]:
-    return [size for size in value.shape if isinstance(size, int)]
-
-
-def _stream(value: Value, rows: int, device: torch.device) -> Tensor:
-    """Memory for a value of all steps, with the rows first."""
-    return torch.empty(rows, *_row_shape(value), dtype=value.dtype, device=device)
-
-
-def _turned(value: Value, stream: Tensor) -> Tensor:
-    """A stream with the rows where the value has them."""
+def turned(value: Value, stream: Tensor) -> Tensor:
+    """A stream, whose rows come first, with the rows where the value has them."""
     return stream if not value.row_axis else stream.movedim(0, value.row_axis)
 
 
-def _filled(value: Value, rows: int, device: torch.device) -> Tensor:
+def _tangent(like: Tensor, tangent: Tensor | None) -> Tensor:
+    if tangent is None:
+        return torch.zeros_like(like, memory_format=torch.contiguous_format)
+    return tangent.clone(memory_format=torch.contiguous_format)
+
+
+def _zeros(value: Value, rows: int, device: torch.device) -> Tensor:
     """Zeros for a gradient that nobody asked for; they take no memory until somebody needs them side by side."""
     zero = torch.zeros((), dtype=value.dtype, device=device)
     return zero.expand([size if isinstance(size, int) else rows for size in value.shape])

@@ -48,10 +48,8 @@ class NumbaLoop:
         stored: Sequence[Tensor],
         steps: Steps,
         generators: Any,
-        first: int,
-        last: int,
     ) -> None:
-        """Walk from step `first` to `last`, not included; `carried` [B, ...] and `stored` [N, ...] change in place."""
+        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         lowered = self._lowered
         self._kernel.run(
             [_flat(env[value]) for value in lowered.streams],
@@ -61,10 +59,9 @@ class NumbaLoop:
             carried,
             stored,
             steps,
-            first,
-            last,
+            0,
+            len(steps.active),
             torch.get_num_threads(),
-            steps.starts[first] if steps.row_stride == 1 else 0,
         )
 
 

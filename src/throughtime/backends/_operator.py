@@ -11,25 +11,44 @@ from torch import Tensor
 from throughtime.backends._execute import Executable
 from throughtime.backends._noise import Noise
 from throughtime.backends._steps import Steps
+from throughtime.backends._torch_code import Env
 
 
 class Call(NamedTuple):
-    """What an unroll is made with, besides tensors."""
+    """What an unroll is made with, besides tensors.
+
+    `drawn` are the random numbers that serve the whole sequence; `chunk` is for how many steps to compute at once what
+    does not depend on the state.
+    """
 
     executable: Executable
     steps: Steps
     noise: Noise
+    drawn: Env
+    chunk: int | None
 
 
-def run(call: Call, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def run(
+    call: Call, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
     """Outputs [N, ...] and the final state [B, ...]."""
     if call.executable.program.adjoint is None:
         with torch.no_grad():
-            outputs, final, _ = call.executable.forward(tensors, inputs, state, call.steps, call.noise.generator)
+            env = _env(call, tensors, inputs)
+            outputs, final, _ = call.executable.forward(env, state, call.steps, call.noise.generator, call.chunk)
         return outputs, final
     results = _Unroll.apply(call, len(tensors), len(inputs), *tensors, *inputs, *state)
     count = len(call.executable.program.outputs)
     return list(results[:count]), list(results[count:])
+
+
+def _env(call: Call, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> Env:
+    program = call.executable.program
+    env = dict(zip(program.tensors, tensors, strict=True))
+    env.update(zip(program.inputs, inputs, strict=True))
+    env.update(program.literals)
+    env.update(call.drawn)
+    return env
 
 
 class _Unroll(torch.autograd.Function):
@@ -37,61 +56,66 @@ class _Unroll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, tensor_count: int, input_count: int, *leaves: Tensor) -> tuple[Tensor, ...]:
-        program, adjoint = call.executable.program, call.executable.program.adjoint
-        assert adjoint is not None
-        tensors, inputs = leaves[:tensor_count], leaves[tensor_count : tensor_count + input_count]
-        state = leaves[tensor_count + input_count :]
-        outputs, final, env = call.executable.forward(tensors, inputs, state, call.steps, call.noise.generator)
-        lagged = [program.new_state[i] for i in call.executable._lagged_states]
-        ctx.kept = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value not in program.literals]
-        ctx.save_for_backward(*leaves, *(env[value] for value in ctx.kept))
-        ctx.call, ctx.counts = call, (tensor_count, input_count, len(leaves))
+        split = tensor_count + input_count
+        env = _env(call, leaves[:tensor_count], leaves[tensor_count:split])
+        outputs, final, kept = call.executable.forward(
+            env, leaves[split:], call.steps, call.noise.generator, call.chunk
+        )
+        ctx.call, ctx.tensor_count, ctx.split = call, tensor_count, split
+        results = _distinct([*outputs, *final], leaves)
+        ctx.save_for_backward(*leaves, *kept.values())
         ctx.set_materialize_grads(False)
-        results = (*outputs, *final)
         ctx.mark_non_differentiable(*(result for result in results if not result.is_floating_point()))
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         call: Call = ctx.call
-        tensor_count, input_count, leaf_count = ctx.counts
-        saved = ctx.saved_tensors
-        leaves = saved[:leaf_count]
-        if torch.is_grad_enabled():
-            return (None, None, None, *_twice(call, leaves, tensor_count, input_count, gradients, ctx.needs_input_grad[3:]))
-        program = call.executable.program
-        env = dict(zip(ctx.kept, saved[leaf_count:], strict=True))
-        env.update(program.literals)
-        count = len(program.outputs)
         needed = ctx.needs_input_grad[3:]
+        saved = ctx.saved_tensors
+        leaves = saved[: len(needed)]
+        tensors, inputs, state = leaves[: ctx.tensor_count], leaves[ctx.tensor_count : ctx.split], leaves[ctx.split :]
+        env = _env(call, tensors, inputs)
+        if torch.is_grad_enabled():
+            return (None, None, None, *_differentiably(call, env, state, leaves, needed, gradients))
+        env.update(zip(call.executable.kept, saved[len(needed) :], strict=True))
+        count = len(call.executable.program.outputs)
+        wanted = tuple(needed[: ctx.split])
         found, states = call.executable.backward(
-            env,
-            leaves[tensor_count + input_count :],
-            gradients[:count],
-            gradients[count:],
-            call.steps,
-            tuple(needed[: tensor_count + input_count]),
+            env, state, gradients[:count], gradients[count:], call.steps, wanted, call.chunk
         )
         return (None, None, None, *found, *states)
 
 
-def _twice(
-    call: Call, leaves: Sequence[Tensor], tensor_count: int, input_count: int, gradients: Sequence[Any], needed: Any
+def _distinct(results: list[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Results that are not each other or one of the arguments: autograd wants every one to be a tensor of its own."""
+    seen = {id(leaf) for leaf in leaves}
+    distinct = []
+    for result in results:
+        distinct.append(result.clone() if id(result) in seen else result)
+        seen.add(id(distinct[-1]))
+    return tuple(distinct)
+
+
+def _differentiably(
+    call: Call, env: Env, state: Sequence[Tensor], leaves: Sequence[Tensor], needed: Sequence[bool], gradients: Any
 ) -> list[Tensor | None]:
     """The gradient in differentiable operations, for gradients of gradients: the forward pass is run again."""
-    split = tensor_count + input_count
     with torch.enable_grad(), call.noise.again():
-        outputs, final = call.executable.differentiable(
-            leaves[:tensor_count], leaves[tensor_count:split], leaves[split:], call.steps, call.noise.generator
-        )
+        outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
     pairs = [
         (result, gradient)
         for result, gradient in zip((*outputs, *final), gradients, strict=True)
         if gradient is not None and result.requires_grad
     ]
     wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
-    found = torch.autograd.grad(
-        [result for result, _ in pairs], wanted, [gradient for _, gradient in pairs], allow_unused=True, create_graph=True
+    found = iter(
+        torch.autograd.grad(
+            [result for result, _ in pairs],
+            wanted,
+            [gradient for _, gradient in pairs],
+            allow_unused=True,
+            create_graph=True,
+        )
     )
-    by_leaf = iter(found)
-    return [next(by_leaf) if need else None for need in needed]
+    return [next(found) if need else None for need in needed]

@@ -129,20 +129,21 @@ _cache_lock = threading.Lock()
 
 
 def choose(
-    step: Step, inputs: Sequence[Tensor], input_nest: Any, state: Any, *, keep_states: bool, batch_size: int, swapping: bool = False
+    step: Step, inputs: Any, rows: Sequence[Tensor], state: Any, *, keep_states: bool = False, swap_memory: bool = False
 ) -> Choice:
-    """The best backend for a step over rows `inputs` [N, ...] from `state` [B, ...]; raises if a named one cannot."""
+    """The best backend for a step over `rows` [N, ...] of `inputs` from `state` [B, ...]; a named one must be able."""
     wanted = wanted_backend()
     if wanted == "reference":
         return Choice("reference", None)
     leaves = _nest.flatten(state)
-    reason = _situation(step.cell, inputs, leaves, batch_size, swapping)
+    candidates = _candidates(rows[0].device, wanted)
+    reason = _situation(step.cell, rows, leaves, swap_memory)
     if reason is not None:
-        return _fall_back(wanted, dict.fromkeys(_candidates(inputs[0].device, wanted), reason))
+        return _fall_back(wanted, dict.fromkeys(candidates, reason))
     anatomy = Anatomy(step.cell)
-    compiled = _look_up(step, anatomy, inputs, input_nest, state, leaves, keep_states)
+    compiled = _look_up(step, anatomy, inputs, rows, state, leaves, keep_states)
     reasons: dict[str, str] = {}
-    for name in _candidates(inputs[0].device, wanted):
+    for name in candidates:
         found = compiled.executable(name)
         if isinstance(found, Executable):
             return Choice(name, found, found.program, anatomy, reasons)
@@ -172,7 +173,7 @@ def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
     return Choice("reference", None, reasons=reasons)
 
 
-def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], batch_size: int, swapping: bool) -> str | None:
+def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_memory: bool) -> str | None:
     """Why nothing can be compiled for this call, whatever the cell."""
     if any(not isinstance(leaf, Tensor) for leaf in state):
         return "a part of its state is no tensor"
@@ -180,7 +181,7 @@ def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], batch_
         return "a part of its state has no rows"
     if not state:
         return "it has no state"
-    if not batch_size:
+    if not len(inputs[0]):
         return "the batch has no rows"
     plain = {Tensor, nn.Parameter}
     if any(type(leaf) not in plain for leaf in (*inputs, *state)):
@@ -195,7 +196,7 @@ def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], batch_
         return "a dispatch mode of torch is at work"
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is at work"
-    if swapping and inputs[0].is_cuda:
+    if swap_memory and inputs[0].is_cuda:
         return "memory is swapped between the steps of the loop"
     if isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters()):
         return "its parameters do not exist yet: the first call makes them"
@@ -203,7 +204,13 @@ def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], batch_
 
 
 def _look_up(
-    step: Step, anatomy: Anatomy, inputs: Sequence[Tensor], nest: Any, state: Any, leaves: Sequence[Tensor], keep_states: bool
+    step: Step,
+    anatomy: Anatomy,
+    nest: Any,
+    inputs: Sequence[Tensor],
+    state: Any,
+    leaves: Sequence[Tensor],
+    keep_states: bool,
 ) -> _Compiled:
     device = inputs[0].device
     tensors = (*inputs, *leaves, *anatomy.tensors)
@@ -226,7 +233,7 @@ def _look_up(
             _CACHE.move_to_end(key)
             return found
         signature = StepSignature(
-            inputs=nest,
+            inputs=_nest.map_leaves(lambda _: None, nest),
             input_leaves=_described(inputs, nest, "x"),
             state=_nest.map_leaves(lambda _: None, state),
             state_leaves=_described(leaves, state, "state"),

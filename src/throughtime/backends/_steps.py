@@ -39,6 +39,20 @@ class Steps:
         """The number of rows of all steps: the sum of the lengths."""
         return int(self.active.sum())
 
+    def block(self, first: int, last: int) -> tuple[Steps, slice]:
+        """Steps `first` to `last`, not included, as steps of their own, and which rows of a stream are theirs.
+
+        Only where the rows of one step lie side by side.
+        """
+        assert self.row_stride == 1
+        start = min(self.starts[first], self.starts[last - 1])
+        active, offset = self.active[first:last], self.offset[first:last] - start
+        return Steps(active, offset, 1, self.counts[first]), slice(start, start + sum(self.counts[first:last]))
+
+    def positions(self, step: int) -> Tensor:
+        """Where the rows of one step lie."""
+        return self.starts[step] + self.row_stride * torch.arange(self.counts[step])
+
     def rows(self, stream: Tensor, step: int) -> Tensor:
         """The rows of one step, as a view."""
         start, count = self.starts[step], self.counts[step]
@@ -55,6 +69,8 @@ class Steps:
     def previous(self, stream: Tensor, initial: Tensor) -> Tensor:
         """For every row of every step the row of the step before it; for the first step, that of `initial`."""
         first = self.counts[0]
+        if len(self.counts) == 1:
+            return initial[:first]
         if self.row_stride != 1:
             folded = stream.view(self.batch_size, -1, *stream.shape[1:])
             shifted, start = torch.empty_like(folded), initial.unsqueeze(1)

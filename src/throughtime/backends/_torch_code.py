@@ -80,9 +80,8 @@ class _Writer:
     def _line(self, node: Node) -> str:
         target = f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
         self._globals[target] = node.target
-        options = {key: value for key, value in node.kwargs.items() if value is not None}
         arguments = [self._shown(arg) for arg in node.args]
-        arguments += [f"{key}={self._shown(value)}" for key, value in options.items()]
+        arguments += [f"{key}={self._shown(value)}" for key, value in node.kwargs.items()]
         names = [self._name(value) for value in node.results]
         results = names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
         return f"{results} = {target}({', '.join(arguments)})"

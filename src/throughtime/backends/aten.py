@@ -38,12 +38,10 @@ class AtenLoop:
         stored: Sequence[Tensor],
         steps: Steps,
         generators: Any,
-        first: int,
-        last: int,
     ) -> None:
-        """Walk from step `first` to `last`, not included; `carried` [B, ...] and `stored` [N, ...] change in place."""
-        order = range(first, last)[:: -1 if self._loop.reverse else 1]
-        takers = [self._taker(value, env, lagged, steps, first) for value in self._function.takes]
+        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
+        order = range(len(steps.counts))[:: -1 if self._loop.reverse else 1]
+        takers = [self._taker(value, env, lagged, steps) for value in self._function.takes]
         current, rows = [tensor[:0] for tensor in carried], 0
         kept: list[list[Tensor]] = [[] for _ in self._kept]
         for step in order:
@@ -56,9 +54,9 @@ class AtenLoop:
         for tensor, rest in zip(carried, current, strict=True):
             tensor[:rows] = rest
         for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
-            _put(stream, pieces[:: -1 if self._loop.reverse else 1], steps, first, value.row_axis or 0)
+            _put(stream, pieces[:: -1 if self._loop.reverse else 1], steps, value.row_axis or 0)
 
-    def _taker(self, value: Value, env: Env, lagged: Lagged, steps: Steps, first: int) -> Any:
+    def _taker(self, value: Value, env: Env, lagged: Lagged, steps: Steps) -> Any:
         """How to get at a value when the rows that are carried and the step are known."""
         for index, (before, _) in enumerate(self._loop.carried):
             if value is before:
@@ -73,7 +71,7 @@ class AtenLoop:
             return lambda _current, _step: tensor
         axis = value.row_axis or 0
         parts = steps.split(tensor.movedim(axis, 0))
-        return lambda _current, step: parts[step - first].movedim(0, axis)
+        return lambda _current, step: parts[step].movedim(0, axis)
 
 
 def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, wanted: int) -> list[Tensor]:
@@ -89,7 +87,7 @@ def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, want
     return [torch.cat([now, tensor[rows:wanted]]) for now, tensor in zip(current, carried, strict=True)]
 
 
-def _put(stream: Tensor, pieces: list[Tensor], steps: Steps, first: int, axis: int) -> None:
+def _put(stream: Tensor, pieces: list[Tensor], steps: Steps, axis: int) -> None:
     """The rows of each step into their places."""
-    for step, piece in enumerate(pieces, first):
+    for step, piece in enumerate(pieces):
         steps.rows(stream, step).copy_(piece.movedim(axis, 0))

@@ -60,6 +60,9 @@ class RNNCell(nn.Module):
     def check_step(self, inputs: Any, state: Any) -> None:
         """Raise if `inputs` and `state` do not fit the cell; here anything does until `forward` says otherwise."""
 
+    def check_values(self, inputs: Any) -> None:
+        """Raise if the values of `inputs`, the rows [N, ...] of all steps, do not fit; here any values do."""
+
     def begin_sequence(self) -> None:
         """Called once before each unroll; cells that draw something once per sequence override it."""
 

@@ -74,6 +74,11 @@ class MultiRNNCell(RNNCell):
                 cell.build((None, width), dtype=dtype, device=device)
             width = cell.output_size
 
+    def check_values(self, inputs: Any) -> None:
+        """What fits the cell at the bottom fits."""
+        if isinstance(self.cells[0], RNNCell):
+            self.cells[0].check_values(inputs)
+
     def check_step(self, inputs: Any, state: Any) -> None:
         """The inputs fit the cell at the bottom, and what each cell gives fits the one above it."""
         if isinstance(inputs, Tensor):

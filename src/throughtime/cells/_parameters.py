@@ -117,7 +117,7 @@ class LazyCell(LazyModuleMixin, RNNCell):
                     self._initializers[path](parameter)
         # Done with: a user's lambda would keep a built cell from being pickled.
         self._initializers.clear()
-        for module in (self, *self._modules.values()):
+        for module in (self, *(part for part in self._modules.values() if isinstance(part, ParameterScope))):
             _end_laziness(module)
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
@@ -136,8 +136,8 @@ class LazyCell(LazyModuleMixin, RNNCell):
     def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
         """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
         with _building:
-            if hasattr(module, "_initialize_hook"):
-                super()._infer_parameters(module, args, kwargs)
+            module.initialize_parameters(*args, **(kwargs or {}))
+            _end_laziness(module)
 
     def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Called by torch before the first step."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_positive_int, problem, shape_of, type_name
+from throughtime._tensors import has_values
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import RNNCell, check_cell, floating_dtype
 from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
@@ -196,6 +197,8 @@ class EmbeddingWrapper(_LazyWrapper):
     def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""
         self.check_step(inputs, state)
+        if has_values(inputs):
+            self.check_values(inputs)
         rows = functional.embedding(inputs.reshape(-1).long(), self.embedding)
         output, state = self.cell(rows, state)
         return output, state
@@ -217,9 +220,11 @@ class EmbeddingWrapper(_LazyWrapper):
             raise ValueError(
                 problem("EmbeddingWrapper takes one id a row", got=shape_of(ids), expected=expected, fix=fix)
             )
-        # On a GPU this look would wait for the device at every step; there the lookup itself fails.
-        if ids.device.type == "cpu" and ids.numel():
-            low, high = int(ids.min()), int(ids.max())
+
+    def check_values(self, inputs: Any) -> None:
+        """Every id has a row in the table. On a GPU the look would wait for the device; there the lookup itself fails."""
+        if inputs.device.type == "cpu" and inputs.numel():
+            low, high = int(inputs.min()), int(inputs.max())
             if low < 0 or high >= self.embedding_classes:
                 expected = f"0 to {self.embedding_classes - 1}"
                 fix = "Raise `embedding_classes`, or map unknown ids to one."

@@ -53,6 +53,11 @@ class CellWrapper(Wrapping, RNNCell):
         if isinstance(self.cell, RNNCell):
             self.cell.check_step(inputs, state)
 
+    def check_values(self, inputs: Any) -> None:
+        """What fits the cell inside fits."""
+        if isinstance(self.cell, RNNCell):
+            self.cell.check_values(inputs)
+
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the cell inside."""
         if isinstance(self.cell, RNNCell):

@@ -112,7 +112,7 @@ def _close(traced: Trace) -> _Closed:
 
 
 def _forward_values(forward: Parts, traced: Trace) -> list[Value]:
-    nodes = [*forward.invariant, *forward.before, *forward.loop, *forward.after]
+    nodes = [*forward.drawn, *forward.invariant, *forward.before, *forward.loop, *forward.after]
     made = [value for node in nodes for value in node.results]
     return [*traced.tensors, *traced.inputs, *traced.state, *traced.literals, *made]
 
@@ -121,7 +121,9 @@ def _recomputed(forward: Parts, backward: Graph, traced: Trace, gradients: list[
     """Forward nodes that are cheaper to run again than to save: all they need is there anyway."""
     used = {value for node in backward.nodes for value in node.values} | set(gradients)
     there = {*traced.tensors, *traced.inputs, *traced.literals}
-    there |= {value for node in forward.invariant for value in node.results}
+    there |= {value for node in (*forward.drawn, *forward.invariant) for value in node.results}
+    # Outputs are somebody else's to keep; a state that is needed as it was is kept for every step.
+    there |= {*traced.outputs, *(new for old, new in zip(traced.state, traced.new_state, strict=True) if old in used)}
     order = [*forward.before, *forward.loop, *forward.after]
     made = Graph(order).producers()
 
@@ -141,7 +143,7 @@ def _recomputed(forward: Parts, backward: Graph, traced: Trace, gradients: list[
     chosen: set[int] = set()
     for node in reversed(order):
         for value in node.results:
-            found = again(value) if value in used else None
+            found = again(value) if value in used and value not in there else None
             if found is not None:
                 chosen.update(map(id, found))
                 used.discard(value)

@@ -114,9 +114,10 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in the order in which they can run."""
+    """Nodes in the order in which they can run, and which of their values are wanted outside."""
 
     nodes: list[Node] = field(default_factory=list)
+    results: frozenset[Value] = frozenset()
 
     def producers(self) -> dict[Value, Node]:
         """Which node makes each value."""

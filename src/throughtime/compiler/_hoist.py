@@ -17,10 +17,11 @@ aten = torch.ops.aten
 class Parts:
     """The nodes of a step by the time at which they can run.
 
-    `invariant`: once, from parameters alone. `before`: for all steps at once, ahead of the loop. `loop`: what the next
+    `drawn`: random numbers that serve the whole sequence. `invariant`: once, from parameters alone. `before`: for all steps at once, ahead of the loop. `loop`: what the next
     state truly needs. `after`: for all steps at once, when the loop has run.
     """
 
+    drawn: list[Node]
     invariant: list[Node]
     before: list[Node]
     loop: list[Node]
@@ -51,12 +52,12 @@ def hoist(
     wanted += [value for node in Graph(made_up).needed_for(wanted) for value in node.values]
     ahead = set(map(id, graph.needed_for(wanted)))
     looping = set(map(id, loop))
-    parts = Parts([], [], loop, [])
+    parts = Parts([], [], [], loop, [])
     for node in nodes:
         if id(node) in looping:
             continue
         if not _touches(node, changing) and not any(value.has_rows for value in node.results):
-            parts.invariant.append(node)
+            (parts.drawn if node.is_random and not node.values else parts.invariant).append(node)
         elif id(node) in ahead:
             parts.before.append(node)
         else:

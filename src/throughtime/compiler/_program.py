@@ -35,12 +35,18 @@ class Program:
     outputs: list[Value]
     new_state: list[Value]
     literals: dict[Value, Tensor]
+    drawn: Section
     invariant: Section
     before: Section
     loop: Loop
     after: Section
     adjoint: Adjoint | None
     paths: list[str] = field(default_factory=list)
+
+    @property
+    def states(self) -> list[tuple[Value, Value]]:
+        """Each state with the one that takes its place."""
+        return list(zip(self.state, self.new_state, strict=True))
 
 
 def compile_step(
@@ -86,13 +92,14 @@ def _results(traced: Trace) -> list[Value]:
 
 def _simplify(traced: Trace) -> None:
     """Every pass over the whole graph, forward and backward together, with the grammar checked after each."""
+    traced.graph.results = frozenset(_results(traced))
     check_graph(traced.graph, _given(traced), _results(traced))
     for simplify in (*PASSES, lambda graph: regroup_sums(graph, traced.state)):
         rewriter = simplify(traced.graph)
         for name in _RESULTS:
             resolved = [None if value is None else rewriter.resolve(value) for value in getattr(traced, name)]
             setattr(traced, name, resolved)
-        traced.graph = Graph(Graph(rewriter.nodes).needed_for(_results(traced)))
+        traced.graph = Graph(Graph(rewriter.nodes).needed_for(_results(traced)), frozenset(_results(traced)))
         check_graph(traced.graph, _given(traced), _results(traced))
     _name_apart(traced)
     traced.graph, traced.backward_start = _forward_first(traced.graph, [*traced.outputs, *traced.new_state])
@@ -143,6 +150,7 @@ def _partition(traced: Trace, name: str) -> Program:
         outputs=traced.outputs,
         new_state=traced.new_state,
         literals=traced.literals,
+        drawn=Section("drawn", parts.drawn),
         invariant=Section("invariant", parts.invariant),
         before=Section("before", parts.before),
         loop=Loop.of(name, parts.loop, traced.state, traced.new_state, reverse=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,7 +38,8 @@ class Rewriter:
     def call(self, target: OpOverload, *args: Any, shape: Iterable[Dim], like: Value, name: str | None = None) -> Value:
         """A new node; its result has the dtype of `like`."""
         result = Value(name or target.overloadpacket.__name__, tuple(shape), like.dtype)
-        self.nodes.append(Node(target, args, {}, (result,)))
+        options = {"dtype": like.dtype} if target is aten.zeros.default else {}
+        self.nodes.append(Node(target, args, options, (result,)))
         return result
 
 
@@ -59,9 +61,9 @@ def split_products(graph: Graph) -> Rewriter:
             if joined is not None:
                 rewriter.replace(node.result, _split_mm(rewriter, node, joined, transposed))
                 continue
-            if _is_cut_up(node.result, users):
+            if _is_cut_up(node.result, users, graph):
                 continue
-        if node.name == "slice" and _is_cut_up(node.args[0], users) and _is_mm(made, node.args[0]):
+        if node.name == "slice" and _is_cut_up(node.args[0], users, graph) and _is_mm(made, node.args[0]):
             left, right = map(rewriter.resolve, made[node.args[0]].args)
             _, dim, start, stop = node.args[:4]
             stop = min(stop, right.shape[1])
@@ -119,11 +121,12 @@ def _is_mm(made: dict[Value, Node], value: Value) -> bool:
     return value in made and made[value].name == "mm"
 
 
-def _is_cut_up(value: Value, users: dict[Value, list[Node]]) -> bool:
+def _is_cut_up(value: Value, users: dict[Value, list[Node]], graph: Graph) -> bool:
     """Whether only column ranges of a value with rows are ever used."""
     used = users.get(value, [])
     return (
         bool(used)
+        and value not in graph.results
         and value.row_axis == 0
         and len(value.shape) == 2
         and all(
@@ -206,70 +209,54 @@ def _part_of(joined: Node, start: int, stop: int) -> Value | None:
     return None
 
 
+Piece = tuple[int, int, Value]
+"""Where a part of a row starts and stops, and the part."""
+
+
 def join_padded(graph: Graph) -> Rewriter:
     """Gradients of slices: a sum of pieces written into zeros, if they do not overlap, is the pieces side by side."""
-    made, users = graph.producers(), graph.users()
+    made = graph.producers()
     rewriter = Rewriter()
-    pieces: dict[Value, list[tuple[int, int, Value]]] = {}
+    pieces: dict[Value, list[Piece]] = {}
     for node in graph.nodes:
         found = _pieces(node, made, pieces)
-        if found is not None:
+        if found is None:
+            rewriter.keep(node)
+        else:
+            # Sums that are only parts of larger ones are written out too, and then used by nobody.
             pieces[node.result] = found
-            # Only the largest sum is written out; the pieces in it are never made.
-            if all(_pieces_possible(user, made) for user in users.get(node.result, [])) and users.get(node.result):
-                rewriter.keep(node)
-                continue
             rewriter.replace(node.result, _side_by_side(rewriter, node.result, found))
-            continue
-        rewriter.keep(node)
     return rewriter
 
 
-def _pieces_possible(node: Node, made: dict[Value, Node]) -> bool:
-    return node.name == "add" and all(
-        isinstance(arg, Value) and arg in made and made[arg].name in ("slice_scatter", "add") for arg in node.args[:2]
-    ) and _only_pieces(node, made)
-
-
-def _only_pieces(node: Node, made: dict[Value, Node]) -> bool:
+def _pieces(node: Node, made: dict[Value, Node], known: dict[Value, list[Piece]]) -> list[Piece] | None:
+    """What a node writes into zeros, in order; None if it is not of that kind."""
     if node.name == "slice_scatter":
-        whole = made.get(node.args[0])
-        return whole is not None and whole.name == "zeros" and node.result.row_axis == 0 and len(node.result.shape) == 2
-    return node.name == "add" and all(isinstance(arg, Value) and arg in made and _only_pieces(made[arg], made) for arg in node.args[:2])
-
-
-def _pieces(
-    node: Node, made: dict[Value, Node], known: dict[Value, list[tuple[int, int, Value]]]
-) -> list[tuple[int, int, Value]] | None:
-    if node.name == "slice_scatter" and _only_pieces(node, made):
-        start, stop = node.arg("start") or 0, node.arg("end")
-        width = node.args[0].shape[1]
-        if node.arg("dim") % 2 != 1 or node.arg("step") != 1:
+        whole, piece = node.args[:2]
+        of_zeros = whole in made and made[whole].name == "zeros" and whole.row_axis == 0 and len(whole.shape) == 2
+        if not of_zeros or node.arg("dim") % 2 != 1 or node.arg("step") != 1:
             return None
-        return [(start, width if stop is None else min(stop, width), node.args[1])]
-    if node.name == "add" and node.arg("alpha") == 1:
-        one, other = (known.get(arg) if isinstance(arg, Value) else None for arg in node.args[:2])
-        if one is not None and other is not None:
-            joined = sorted(one + other, key=lambda piece: piece[0])
-            if all(a[1] <= b[0] for a, b in zip(joined, joined[1:], strict=False)):
-                return joined
+        start, stop = node.arg("start") or 0, node.arg("end")
+        return [(start, whole.shape[1] if stop is None else min(stop, whole.shape[1]), piece)]
+    if node.name == "add" and node.arg("alpha") == 1 and all(arg in known for arg in node.args[:2]):
+        joined = sorted(known[node.args[0]] + known[node.args[1]], key=lambda piece: piece[0])
+        if all(one[1] <= other[0] for one, other in itertools.pairwise(joined)):
+            return joined
     return None
 
 
-def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[tuple[int, int, Value]]) -> Value:
+def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[Piece]) -> Value:
     width = whole.shape[1]
     assert isinstance(width, int)
     parts, position = [], 0
-    for start, stop, piece in [*pieces, (width, width, None)]:
+    for start, stop, piece in [*pieces, (width, width, whole)]:
         if start > position:
             gap = (ROWS, start - position)
             parts.append(rewriter.call(aten.zeros.default, list(gap), shape=gap, like=whole))
-        if piece is not None:
+        if piece is not whole:
             parts.append(rewriter.resolve(piece))
         position = stop
-    if len(parts) == 1:
-        return parts[0]
-    return rewriter.call(aten.cat.default, parts, 1, shape=whole.shape, like=whole)
+    return parts[0] if len(parts) == 1 else rewriter.call(aten.cat.default, parts, 1, shape=whole.shape, like=whole)
 
 
 def merge_equal(graph: Graph) -> Rewriter:

@@ -92,7 +92,7 @@ def watched(thing: Any) -> list[tuple[str, Any]]:
     unwatched = getattr(thing, "unwatched", ())
     found = [*thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
     for name, part in attributes.items():
-        if name not in _BOOKKEEPING and name not in unwatched and (part or name not in _HOOKS):
+        if name not in _BOOKKEEPING and name not in unwatched and (name not in _HOOKS or part):
             found.append((name, part))
     return found
 

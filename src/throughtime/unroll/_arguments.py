@@ -13,13 +13,11 @@ from throughtime._errors import InvalidArgumentError, check_dtype, check_positiv
 from throughtime._tensors import as_tensor, autocast_on
 from throughtime.cells._base import RNNCell, dims, initial_state
 
-DEFAULT_PARALLEL_ITERATIONS = 32
 
-
-def check_parallel_iterations(value: Any) -> int:
-    """TensorFlow's rule: None and 0 mean the default."""
+def check_parallel_iterations(value: Any) -> int | None:
+    """TensorFlow's rule: None and 0 leave the choice to the engine."""
     if value is None:
-        return DEFAULT_PARALLEL_ITERATIONS
+        return None
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise TypeError(
             problem(
@@ -29,7 +27,7 @@ def check_parallel_iterations(value: Any) -> int:
                 fix="Leave it out to let the engine choose.",
             )
         )
-    return int(value) or DEFAULT_PARALLEL_ITERATIONS
+    return int(value) or None
 
 
 def check_checkpoint_every(value: Any) -> int | None:

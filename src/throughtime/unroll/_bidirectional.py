@@ -40,7 +40,7 @@ def bidirectional_dynamic_rnn(
     >>> torch.cat(outputs, -1).shape, torch.equal(outputs[1][:, 0], states[1])
     (torch.Size([2, 3, 10]), True)
     """
-    check_parallel_iterations(parallel_iterations)
+    parallel_iterations = check_parallel_iterations(parallel_iterations)
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)
     scope = check_name("scope", scope) or "bidirectional_rnn"
@@ -58,6 +58,7 @@ def bidirectional_dynamic_rnn(
             dtype,
             name=f"initial_state_{way}",
             reverse=way == "bw",
+            parallel_iterations=parallel_iterations,
             swap_memory=swap_memory,
         )
         for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))

@@ -70,7 +70,7 @@ def dynamic_rnn(
     True
     """
     check_cell("cell", cell)
-    check_parallel_iterations(parallel_iterations)
+    parallel_iterations = check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)
     for name, flag in (("swap_memory", swap_memory), ("time_major", time_major), ("all_states", all_states)):
         check_flag(name, flag)
@@ -84,6 +84,7 @@ def dynamic_rnn(
         initial_state,
         dtype,
         all_states=all_states,
+        parallel_iterations=parallel_iterations,
         swap_memory=swap_memory,
         checkpoint_every=checkpoint_every,
     )
@@ -103,6 +104,7 @@ def plan_dynamic(
     name: str = "initial_state",
     reverse: bool = False,
     all_states: bool = False,
+    parallel_iterations: int | None = None,
     swap_memory: bool = False,
     checkpoint_every: int | None = None,
 ) -> Callable[[], Unrolled]:
@@ -132,6 +134,7 @@ def plan_dynamic(
         output_dtype,
         reverse=reverse,
         all_states=all_states,
+        parallel_iterations=parallel_iterations,
         swap_memory=swap_memory,
         checkpoint_every=checkpoint_every,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,12 +11,11 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import problem, type_name
 from throughtime.backends import reference
-from throughtime.backends._noise import Noise
-from throughtime.backends._operator import Call, run
-from throughtime.backends._select import Choice, choose
+from throughtime.backends._select import choose
 from throughtime.backends._step import Step, is_row_leaf
 from throughtime.backends._swap import swapping
 from throughtime.cells._base import RNNCell, begin_sequence, build_for, is_lazy_cell
+from throughtime.unroll._compiled import walk_compiled
 from throughtime.unroll._form import Form, Padded
 from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
 
@@ -38,13 +38,15 @@ def unroll(
     *,
     reverse: bool = False,
     all_states: bool = False,
+    parallel_iterations: int | None = None,
     swap_memory: bool = False,
     checkpoint_every: int | None = None,
 ) -> Unrolled:
     """Run `cell` over `inputs` from `state`; every argument has been checked."""
     if form.lengths is not None:
         lengths = form.lengths
-    schedule = make_schedule(form, lengths, reverse=reverse)
+    blocks = parallel_iterations is not None or checkpoint_every is not None
+    schedule = make_schedule(form, lengths, reverse=reverse, blocks=blocks)
     step = Step(cell, state, dtype)
     begin_sequence(cell)
     if not schedule.active:
@@ -56,55 +58,47 @@ def unroll(
             assert lengths is not None
             with swapping(swap_memory, cell, (inputs, state)):
                 return _unroll_masked(step, form, inputs, lengths, state, reverse)
+    rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
+    if isinstance(cell, RNNCell):
+        cell.check_values(_nest.pack_as(inputs, rows))
     if is_lazy_cell(cell):
         build_for(cell, blank_step(form, inputs), state)
-    choice = choose(
-        step,
-        [form.rows(leaf) for leaf in _nest.flatten(inputs)],
-        inputs,
-        state,
-        keep_states=all_states,
-        batch_size=schedule.active[0],
-        swapping=swap_memory,
-    )
+    choice = choose(step, inputs, rows, state, keep_states=all_states, swap_memory=swap_memory)
     if choice.executable is not None:
-        return _unroll_compiled(choice, cell, form, schedule, inputs, state, all_states)
+        walk = walk_compiled(
+            choice,
+            cell,
+            schedule,
+            rows,
+            state,
+            parallel_iterations=parallel_iterations,
+            checkpoint_every=checkpoint_every,
+        )
+        outputs, states = walk.outputs[0], walk.states
+        final = schedule.unsort(walk.state)
+        restored = _nest.map_leaves(schedule.restore, outputs)
+        return Unrolled(restored, final, _restored_states(schedule, states[0], final) if all_states else None)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
-            _steps(schedule, inputs),
+            _steps(schedule, inputs, rows),
             schedule.active,
             schedule.sort(state),
             keep_states=all_states,
             checkpoint_every=checkpoint_every,
         )
     final = schedule.unsort(walk.state)
-    states = _all_states(form, schedule, walk.states, final) if all_states else None
-    return Unrolled(_join(schedule, walk.outputs), final, states)
+    kept = _all_states(form, schedule, walk.states, final) if all_states else None
+    return Unrolled(_join(schedule, walk.outputs), final, kept)
 
 
-def _unroll_compiled(
-    choice: Choice, cell: Any, form: Form, schedule: Schedule, inputs: Any, state: Any, all_states: bool
-) -> Unrolled:
-    """The whole walk as one operation, on the rows of all steps."""
-    assert choice.executable is not None
-    assert choice.anatomy is not None
-    rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
-    noise = Noise(cell, rows[0].device, is_random=choice.executable.is_random)
-    call = Call(choice.executable, schedule.steps, noise)
-    outputs, final_leaves = run(call, choice.anatomy.tensors, rows, _nest.flatten(schedule.sort(state)))
-    final = schedule.unsort(_nest.pack_as(state, final_leaves))
-    count = len(_nest.flatten(cell.output_size))
-    states = None
-    if all_states:
-        pairs = zip(outputs[count:], _nest.flatten(final), strict=True)
-        states = _nest.pack_as(state, [schedule.restore(leaf, fill=last) for leaf, last in pairs])
-    return Unrolled(_nest.pack_as(cell.output_size, map(schedule.restore, outputs[:count])), final, states)
+def _restored_states(schedule: Schedule, states: Any, final: Any) -> Any:
+    return _nest.map_leaves(lambda leaf, last: schedule.restore(leaf, fill=last), states, final)
 
 
-def _steps(schedule: Schedule, inputs: Any) -> list[Any]:
-    """The nest of inputs of each step, from a nest of sequences."""
-    taken = [schedule.take(leaf) for leaf in _nest.flatten(inputs)]
+def _steps(schedule: Schedule, inputs: Any, rows: Sequence[Tensor]) -> list[Any]:
+    """The nest of inputs of each step, from the rows of all steps."""
+    taken = [schedule.split(leaf) for leaf in rows]
     return [_nest.pack_as(inputs, leaves) for leaves in zip(*taken, strict=True)]
 
 
@@ -190,7 +184,8 @@ def _unroll_masked(step: Step, form: Padded, inputs: Any, lengths: list[int], st
     device = next(leaf.device for leaf in _nest.flatten(aligned))
     length = torch.tensor(lengths, device=device)
     finished = [length <= time for time in range(count)]
-    walk = reference.run_masked(step, _steps(dense, aligned)[:count], finished, state)
+    rows = [dense.rows(leaf) for leaf in _nest.flatten(aligned)]
+    walk = reference.run_masked(step, _steps(dense, aligned, rows)[:count], finished, state)
     idle = _nest.map_leaves(torch.zeros_like, walk.outputs[0])
     padded = _join(dense, walk.outputs + [idle] * (form.max_time - count))
     # The same once more for the outputs: back to the end, and zeros past it.

@@ -34,8 +34,12 @@ class Schedule(ABC):
         """Rows of all steps in the form that came in; where no step ran, zeros or `fill` [B, ...]."""
 
     @abstractmethod
+    def split(self, rows: Tensor) -> Sequence[Tensor]:
+        """The rows of each step, from those of all steps."""
+
     def take(self, leaf: Any) -> Sequence[Tensor]:
         """The rows of `leaf` for each step."""
+        return self.split(self.rows(leaf))
 
     @abstractmethod
     def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
@@ -50,40 +54,49 @@ class Schedule(ABC):
         """The rows of a state in the order of the batch."""
 
 
-def make_schedule(form: Form, lengths: list[int] | None, *, reverse: bool = False) -> Schedule:
-    """The schedule of a batch; lengths above T count as T, below 0 as 0. `reverse` walks from each sequence's end."""
+def make_schedule(
+    form: Form, lengths: list[int] | None, *, reverse: bool = False, blocks: bool = False
+) -> Schedule:
+    """The schedule of a batch; lengths above T count as T, below 0 as 0. `reverse` walks from each sequence's end.
+
+    With `blocks` the rows of neighbouring steps lie side by side, so that the walk can be cut into blocks of steps.
+    """
     if lengths is not None:
         lengths = [min(max(length, 0), form.max_time) for length in lengths]
     if isinstance(form, Padded) and (lengths is None or all(length == form.max_time for length in lengths)):
-        return Dense(form, reverse)
+        return Dense(form, reverse, step_by_step=blocks)
     assert lengths is not None
     return Ragged(form, lengths, reverse)
 
 
 class Dense(Schedule):
-    """Every row runs at every step: nothing is sorted, gathered or copied on the way in."""
+    """Every row runs at every step: nothing is sorted or gathered, and nothing copied but for blocks of steps."""
 
-    def __init__(self, form: Padded, reverse: bool) -> None:
+    def __init__(self, form: Padded, reverse: bool, *, step_by_step: bool = False) -> None:
         self._form = form
         self._axis = form.time_axis
         self._direction = -1 if reverse else 1
+        self._turned = step_by_step and form.time_axis == 1
         self.active = [form.batch_size] * form.max_time
 
     @property
     def steps(self) -> Steps:
         batch, time = self._form.batch_size, self._form.max_time
-        offset = torch.arange(time) * (batch if self._axis == 0 else 1)
+        together = self._turned or self._axis == 0
+        offset = torch.arange(time) * (batch if together else 1)
         offset = offset if self._direction == 1 else offset.flip(0)
-        return Steps(torch.full((time,), batch), offset, 1 if self._axis == 0 else time, batch)
+        return Steps(torch.full((time,), batch), offset, 1 if together else time, batch)
 
     def rows(self, leaf: Tensor) -> Tensor:
-        return self._form.rows(leaf)
+        return self._form.rows(leaf.transpose(0, 1) if self._turned else leaf)
 
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Tensor:
+        if self._turned:
+            return rows.unflatten(0, (self._form.max_time, self._form.batch_size)).transpose(0, 1)
         return self._form.restore(rows)
 
-    def take(self, leaf: Tensor) -> Sequence[Tensor]:
-        return leaf.unbind(self._axis)[:: self._direction]
+    def split(self, rows: Tensor) -> Sequence[Tensor]:
+        return self.restore(rows).unbind(self._axis)[:: self._direction]
 
     def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Tensor:
         return torch.stack(list(steps)[:: self._direction], self._axis)
@@ -127,8 +140,8 @@ class Ragged(Schedule):
             blank = torch.zeros_like(rows)
         return self._form.restore(blank.index_copy(0, positions, rows))
 
-    def take(self, leaf: Any) -> Sequence[Tensor]:
-        return torch.split(self.rows(leaf), self.active)
+    def split(self, rows: Tensor) -> Sequence[Tensor]:
+        return torch.split(rows, self.active)
 
     def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
         return self.restore(torch.cat(list(steps)), fill)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, module
+from throughtime.backends.numba._llvm import Host
 from throughtime.backends.numba._plan import Plan, ProductStage
 from throughtime.backends.numba._pointwise import MEMORY
 from throughtime.backends.numba._products import PANEL_VECTORS
@@ -45,7 +46,7 @@ def slots(program: LoopProgram) -> dict[tuple[str, int], int]:
     return {key: len(HEADER) + place for place, key in enumerate(keys)}
 
 
-def make_layout(plan: Plan, vector_bytes: int) -> Layout:
+def make_layout(plan: Plan, host: Host) -> Layout:
     """Rows of scratch memory are whole cache lines, and never a page apart, where they would share cache sets."""
 
     def padded(row: Row) -> int:
@@ -53,23 +54,23 @@ def make_layout(plan: Plan, vector_bytes: int) -> Layout:
         return whole + 64 if whole % 2048 == 0 else whole
 
     products = any(isinstance(stage, ProductStage) for stage in plan.stages)
-    edge = PANEL_VECTORS * vector_bytes if products else 0
+    edge = PANEL_VECTORS * host.vector_bytes if products else 0
     return Layout([padded(row) for row in plan.places.scratch], [padded(row) for row in plan.places.local], edge)
 
 
-def emit_kernel(plan: Plan, vector_bytes: int) -> str:
+def emit_kernel(plan: Plan, host: Host) -> str:
     """The module with the function `loop`, which takes the address of a frame."""
-    return module([_KernelWriter(plan, vector_bytes).write()])
+    return module([_KernelWriter(plan, host).write()])
 
 
 class _KernelWriter:
     """Writes the function `loop` of one plan."""
 
-    def __init__(self, plan: Plan, vector_bytes: int) -> None:
+    def __init__(self, plan: Plan, host: Host) -> None:
         self.plan, self.program = plan, plan.program
         self.b = Builder("loop", [("frame", "ptr noalias")])
-        self.rows = RowWriter(self.b, plan, vector_bytes)
-        self.layout = make_layout(plan, vector_bytes)
+        self.rows = RowWriter(self.b, plan, host)
+        self.layout = make_layout(plan, host)
         self.header = {name: self._slot("ptr" if name == "scratch" or "product" in name else "i64", place)
                        for place, name in enumerate(HEADER)}  # fmt: skip
         self.bases = {key: self._slot("ptr", place) for key, place in slots(self.program).items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -11,16 +12,12 @@ from torch import Tensor
 
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
-from throughtime.backends.numba._emit import HEADER, emit_kernel, make_layout
-from throughtime.backends.numba._packing import pack_module
+from throughtime.backends.numba._emit import emit_kernel, make_layout
+from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, product_address
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_jobs
-from throughtime.backends.numba._products import PANEL_VECTORS, product_module
-from throughtime.backends.numba._shards import cut_rows
-from throughtime.compiler._loop import LoopProgram, Matrix
-
-_ELEMENTS = {torch.float32: "float", torch.float64: "double"}
-_ALIGNMENT = 64
+from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_shards
+from throughtime.compiler._loop import LoopProgram
 
 
 class LoopKernel:
@@ -31,11 +28,14 @@ class LoopKernel:
         plan = make_plan(program)
         self.program = program
         self.source = str(program)
-        self.llvm = emit_kernel(plan, host.vector_bytes)
-        self._layout = make_layout(plan, host.vector_bytes)
-        self._function = _load(self.llvm).function("loop", ctypes.c_void_p)
+        self.llvm = emit_kernel(plan, host)
+        self._function = load(self.llvm).function("loop", ctypes.c_void_p)
+        layout = make_layout(plan, host)
+        self._row_bytes, self._shard_bytes = layout.row_bytes, layout.fixed_bytes
+        self._packers = [make_packer(matrix) for matrix in program.matrices]
         dtypes = {matrix.dtype for matrix in program.matrices}
-        self._products = [_product_address(dtype) if dtype in dtypes else 0 for dtype in _ELEMENTS]
+        self._products = [product_address(dtype) if dtype in dtypes else 0 for dtype in ELEMENTS]
+        self._row_nanoseconds = nanoseconds_of(program)
 
     def run(
         self,
@@ -54,68 +54,51 @@ class LoopKernel:
         """Run steps `first` to `last` (backwards if the program is); see the README for the arguments."""
         if last <= first:
             return
-        if threads == 1:
-            shards = [(0, steps.batch_size)]
-        else:
-            shards = cut_rows(steps.active.numpy()[first:last], threads)
-        packed = [_pack(matrix, value) for matrix, value in zip(self.program.matrices, matrices, strict=True)]
-        tensors = [*streams, *(stream for stream, _ in lagged), *(start for _, start in lagged), *constants, *packed,
-                   *carried, *stored]  # fmt: skip
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        common = [steps.active.data_ptr(), steps.offset.data_ptr(), first, last]
-        scratch = [torch.empty(self._scratch_bytes(rows), dtype=torch.uint8) for rows in shards]
-        frame_type = ctypes.c_int64 * (len(HEADER) + len(addresses))
-        frames = [
-            frame_type(*common, *rows, steps.row_stride, origin, _aligned(memory), *self._products, *addresses)
-            for rows, memory in zip(shards, scratch, strict=True)
+        shards = self._shards(steps, first, last, threads)
+        packed = sum(packer.bytes for packer in self._packers)
+        rows = shards[-1][1] if shards else 0
+        # One piece of memory for everything: the panels, then the scratch memory of each shard.
+        memory = torch.empty(
+            ALIGNMENT + packed + rows * self._row_bytes + len(shards) * self._shard_bytes, dtype=torch.uint8
+        )
+        place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
+        panels = []
+        for packer, matrix in zip(self._packers, matrices, strict=True):
+            packer(matrix, place)
+            panels.append(place)
+            place += packer.bytes
+        addresses = [
+            *[tensor.data_ptr() for tensor in streams],
+            *[stream.data_ptr() for stream, _ in lagged],
+            *[initial.data_ptr() for _, initial in lagged],
+            *[tensor.data_ptr() for tensor in constants],
+            *panels,
+            *[tensor.data_ptr() for tensor in carried],
+            *[tensor.data_ptr() for tensor in stored],
         ]
-        if len(frames) == 1:
-            self._function(frames[0])
-        elif frames:
-            run_jobs([functools.partial(self._function, frame) for frame in frames])
+        head = (steps.active.data_ptr(), steps.offset.data_ptr(), first, last)
+        frames = []
+        for start, stop in shards:
+            rest = (start, stop, steps.row_stride, origin, place, *self._products)
+            frames.append(array("q", (*head, *rest, *addresses)))
+            place += (stop - start) * self._row_bytes + self._shard_bytes
+        self._run_frames(frames)
 
-    def _scratch_bytes(self, rows: tuple[int, int]) -> int:
-        return _ALIGNMENT + self._layout.fixed_bytes + self._layout.row_bytes * (rows[1] - rows[0])
+    def _run_frames(self, frames: list[array[int]]) -> None:
+        jobs = [functools.partial(self._function, frame.buffer_info()[0]) for frame in frames]
+        if len(jobs) == 1:
+            jobs[0]()
+        elif jobs:
+            run_jobs(jobs)
 
-
-def _aligned(memory: Tensor) -> int:
-    return -(-memory.data_ptr() // _ALIGNMENT) * _ALIGNMENT
-
-
-def _load(assembly: str) -> _llvm.Library:
-    return _llvm.Library(_llvm.compile_assembly(assembly))
-
-
-@functools.cache
-def _product_library(dtype: torch.dtype) -> _llvm.Library:
-    host = _llvm.host()
-    return _load(product_module(_ELEMENTS[dtype], host.vector_bytes, host.tile_rows))
-
-
-def _product_address(dtype: torch.dtype) -> int:
-    return _product_library(dtype).address("product")
-
-
-@functools.cache
-def _packers(dtype: torch.dtype) -> _llvm.Library:
-    return _load(pack_module(_ELEMENTS[dtype], _panel_width(dtype)))
-
-
-def _panel_width(dtype: torch.dtype) -> int:
-    return PANEL_VECTORS * _llvm.host().lanes(dtype.itemsize)
-
-
-@functools.cache
-def _packer(dtype: torch.dtype, name: str) -> ctypes._CFunctionType:
-    return _packers(dtype).function(name, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
-
-
-def _pack(matrix: Matrix, value: Tensor) -> Tensor:
-    """The matrix as panels, in memory that vectors can be loaded from."""
-    width = _panel_width(matrix.dtype)
-    panels = -(-matrix.columns // width)
-    packed = torch.empty(panels * matrix.rows * width, dtype=matrix.dtype)
-    down, across = (stride * value.itemsize for stride in value.stride())
-    name = "pack_rows" if across == value.itemsize else "pack_any"
-    _packer(matrix.dtype, name)(value.data_ptr(), down, across, matrix.rows, matrix.columns, packed.data_ptr())
-    return packed
+    def _shards(self, steps: Steps, first: int, last: int, threads: int) -> list[tuple[int, int]]:
+        """Ranges of rows, one for each thread that is worth waking up."""
+        if threads > 1:
+            most = useful_shards(self._row_nanoseconds * steps.batch_size * (last - first))
+            if self._packers:
+                # One row costs a product as much as two.
+                most = min(most, -(-steps.batch_size // 2))
+            threads = min(threads, most)
+        if threads <= 1:
+            return [(0, steps.batch_size)] if steps.batch_size else []
+        return cut_rows(steps.active.numpy()[first:last], threads)

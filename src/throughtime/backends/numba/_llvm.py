@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+CODE_VERSION = "1"
+"""Part of the name of object code on disk: to be changed with the way `compile_assembly` compiles."""
+
 
 @dataclass(frozen=True)
 class Host:
@@ -30,7 +33,8 @@ class Library:
         binding = _binding()
         # An engine wants a module to start from; ours has nothing in it.
         empty = binding.parse_assembly("")
-        self._engine = binding.create_mcjit_compiler(empty, _machine())
+        # The engine owns its machine and frees it in the end, so it gets one of its own.
+        self._engine = binding.create_mcjit_compiler(empty, _new_machine())
         self._engine.add_object_file(binding.object_file.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
@@ -89,6 +93,10 @@ def _binding() -> Any:
 
 @functools.cache
 def _machine() -> Any:
+    return _new_machine()
+
+
+def _new_machine() -> Any:
     binding = _binding()
     target = binding.Target.from_default_triple()
-    return target.create_target_machine(cpu=host().cpu, features=host().features, opt=2, reloc="pic", jit=True)
+    return target.create_target_machine(cpu=host().cpu, features=host().features, opt=2, reloc="pic", codemodel="small")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughtime.backends.numba._ir import Builder, Value, constant
+from throughtime.backends.numba._ir import Builder, Value, constant, vector
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class _Format:
     ln2_low: float
     exp: tuple[float, ...]
     """(exp(r) - 1 - r) / r² for |r| < ln(2) / 2."""
+    power: tuple[float, ...]
+    """exp(r) for the same r, as good as a sigmoid needs it."""
     atanh: tuple[float, ...]
     """(atanh(s) / s - 1) / s² in powers of s², for s up to (√2 - 1) / (√2 + 1)."""
 
@@ -37,6 +39,9 @@ _FLOAT = _Format(
     bits="i32", fraction=23, bias=127, magic=1.5 * 2.0**23, exp_low=-104.0, exp_high=89.0,
     ln2_high=0.693145751953125, ln2_low=1.42860682030941723212e-6,
     exp=(0.5, 0.16666573381900845, 0.04166655011030512, 0.008363773874405574, 0.0013926926614021907),
+    power=(
+        1.0, 0.9999996983295895, 0.4999913252223404, 0.1666765564905986, 0.04190023760827715, 0.008289887756570198,
+    ),
     atanh=(0.3333333327494159, 0.20000062797277182, 0.14275198479809006, 0.11670971694357281),
 )  # fmt: skip
 _DOUBLE = _Format(
@@ -44,6 +49,11 @@ _DOUBLE = _Format(
     ln2_high=0.693147180369123816490, ln2_low=1.90821492927058770002e-10,
     exp=(
         0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333325544, 0.0013888888888883327,
+        0.00019841269876864356, 2.4801587327007187e-05, 2.755725283351691e-06, 2.75572718102198e-07,
+        2.5106274733573296e-08, 2.0915442297780116e-09,
+    ),
+    power=(
+        1.0, 1.0, 0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333325544, 0.0013888888888883327,
         0.00019841269876864356, 2.4801587327007187e-05, 2.755725283351691e-06, 2.75572718102198e-07,
         2.5106274733573296e-08, 2.0915442297780116e-09,
     ),
@@ -65,6 +75,8 @@ _ERF_Q = (1.0, 0.5030897821080977, 0.11455963607167345, 0.015055085443058579, 0.
           3.783162243226868e-05)  # fmt: skip
 
 _INFINITY = float("inf")
+_LN_2 = 0.6931471805599453
+_LOG2_E = 1.4426950408889634
 
 
 class Mathematics:
@@ -99,13 +111,22 @@ class Mathematics:
         return self.b.select(zero, x, result)
 
     def sigmoid(self, x: Value) -> Value:
+        """1 / (1 + exp(-x))."""
         form = _format(x)
-        clamped = self.clamp(self.negative(x), -form.exp_high + 2, form.exp_high)
-        remainder, exponent = self._reduce(clamped)
+        # Above the upper bound the result is 1 to the last bit; below the lower one exp(-x) comes out as infinity.
+        low, high = (-89.0, 30.0) if x.element == "float" else (-710.0, 50.0)
+        x = self.clamp(x, low, high)
+        magic = constant(x.type, form.magic)
+        shifted = self.b.fma(x, constant(x.type, -_LOG2_E), magic)
+        whole = self.b.binary("fsub", shifted, magic)
+        if x.element == "float":
+            # One product with ln(2) is enough: what it blurs is the last bit of results near zero.
+            remainder = self.b.fma(whole, constant(x.type, -_LN_2), self.negative(x))
+        else:
+            remainder = self._minus_multiple(self.negative(x), whole)
+        exponent = self.b.convert("bitcast", shifted, form.bits)
+        power = self.b.binary("fmul", self.polynomial(remainder, form.power), self._power_of_two(exponent, x))
         one = constant(x.type, 1.0)
-        # From 2^128 (2^1024) on the scale is infinite, and the result zero.
-        power = self.b.binary("fadd", self._exp_minus_one(remainder), one)
-        power = self.b.binary("fmul", power, self._power_of_two(exponent, x))
         return self.b.binary("fdiv", one, self.b.binary("fadd", power, one))
 
     def tanh(self, x: Value) -> Value:
@@ -129,7 +150,7 @@ class Mathematics:
 
     def log2(self, x: Value) -> Value:
         series, exponent = self._log_parts(x)
-        return self._log_limits(x, self.b.fma(series, constant(x.type, 1.4426950408889634), exponent))
+        return self._log_limits(x, self.b.fma(series, constant(x.type, _LOG2_E), exponent))
 
     def log10(self, x: Value) -> Value:
         series, exponent = self._log_parts(x)
@@ -172,14 +193,19 @@ class Mathematics:
         numerator = self.b.binary("fmul", clamped, self.polynomial(square, above))
         return self.clamp(self.b.binary("fdiv", numerator, self.polynomial(square, below)), -1.0, 1.0)
 
+    def _minus_multiple(self, x: Value, whole: Value) -> Value:
+        """`x` less a multiple of ln(2)."""
+        form = _format(x)
+        remainder = self.b.fma(whole, constant(x.type, -form.ln2_high), x)
+        return self.b.fma(whole, constant(x.type, -form.ln2_low), remainder)
+
     def _reduce(self, x: Value) -> tuple[Value, Value]:
         """`x = r + n ln(2)`: r, and n as an integer."""
         form = _format(x)
         magic = constant(x.type, form.magic)
-        shifted = self.b.fma(x, constant(x.type, 1.4426950408889634), magic)
+        shifted = self.b.fma(x, constant(x.type, _LOG2_E), magic)
         whole = self.b.binary("fsub", shifted, magic)
-        remainder = self.b.fma(whole, constant(x.type, -form.ln2_high), x)
-        remainder = self.b.fma(whole, constant(x.type, -form.ln2_low), remainder)
+        remainder = self._minus_multiple(x, whole)
         bits = self.b.convert("bitcast", shifted, form.bits)
         origin = constant(bits.type, _bits_of(form))
         return remainder, self.b.binary("sub", bits, origin)

@@ -10,23 +10,28 @@ PACK = (("source", "ptr noalias"), ("down", "i64"), ("across", "i64"), ("rows", 
 
 
 def pack_module(element: str, width: int) -> str:
-    """The module with `pack_any`, and `pack_rows` for matrices whose rows are contiguous, into panels of `width`."""
-    return module([_pack_any(element, width), _pack_rows(element, width)])
+    """The module with `pack_any`, `pack_rows` and `pack_columns` for contiguous rows or columns, into panels of `width`."""
+    return module([_pack_any(element, width), _pack_rows(element, width), _pack_columns(element, width)])
 
 
 def _pack_any(element: str, width: int) -> Builder:
     """One number after another, a row of a panel at a time."""
     b = Builder("pack_any", PACK)
-    p, size = b.parameters, SIZES[element]
-    panels = b.binary("sdiv", b.binary("add", p["columns"], integer(width - 1)), integer(width))
+    panels = b.binary("sdiv", b.binary("add", b.parameters["columns"], integer(width - 1)), integer(width))
     with b.loop(panels, stem="panel") as (panel, _):
-        first = b.binary("mul", panel.index, integer(width))
-        here, there = _panel(b, first, size)
-        with b.loop(p["rows"], stem="row") as (row, _):
-            line = b.advance(here, b.binary("mul", row.index, p["down"]))
-            out = b.advance(there, row.index, width * size)
-            _pack_line(b, line, out, first, element, width)
+        _pack_lines(b, b.binary("mul", panel.index, integer(width)), integer(0), element, width)
     return b
+
+
+def _pack_lines(b: Builder, first: Value, start: Value, element: str, width: int) -> None:
+    """The panel that starts at column `first`, from row `start` on, one number after another."""
+    p, size = b.parameters, SIZES[element]
+    here, there = _panel(b, first, size)
+    left = b.binary("sub", p["rows"], start)
+    with b.when(b.compare("sgt", left, integer(0))), b.loop(left, stem="row") as (counter, _):
+        row = b.binary("add", start, counter.index)
+        line = b.advance(here, b.binary("mul", row, p["down"]))
+        _pack_line(b, line, b.advance(there, row, width * size), first, element, width)
 
 
 def _panel(b: Builder, first: Value, size: int) -> tuple[Value, Value]:
@@ -57,10 +62,45 @@ def _pack_rows(element: str, width: int) -> Builder:
         with b.loop(p["rows"], stem="row") as (row, _):
             line = b.load(vector(width, element), b.advance(here, b.binary("mul", row.index, p["down"])), size)
             b.store(line, b.advance(there, row.index, width * size))
-    first = b.binary("mul", whole, integer(width))
-    with b.when(b.compare("slt", first, p["columns"])):
-        here, there = _panel(b, first, size)
-        with b.loop(p["rows"], stem="last") as (row, _):
-            line = b.advance(here, b.binary("mul", row.index, p["down"]))
-            _pack_line(b, line, b.advance(there, row.index, width * size), first, element, width)
+    _pack_last(b, whole, element, width)
     return b
+
+
+def _pack_last(b: Builder, whole: Value, element: str, width: int) -> None:
+    """The panel that the columns do not fill."""
+    first = b.binary("mul", whole, integer(width))
+    with b.when(b.compare("slt", first, b.parameters["columns"])):
+        _pack_lines(b, first, integer(0), element, width)
+
+
+def _pack_columns(element: str, width: int) -> Builder:
+    """A square of numbers at a time, transposed in registers, where `down` is the size of a number."""
+    b = Builder("pack_columns", PACK)
+    p, size, side = b.parameters, SIZES[element], width // 2
+    whole = b.binary("sdiv", p["columns"], integer(width))
+    squares = b.binary("sdiv", p["rows"], integer(side))
+    done = b.binary("mul", squares, integer(side))
+    with b.when(b.compare("sgt", whole, integer(0))), b.loop(whole, stem="panel") as (panel, _):
+        first = b.binary("mul", panel.index, integer(width))
+        here, there = _panel(b, first, size)
+        with b.when(b.compare("sgt", squares, integer(0))), b.loop(done, side, stem="square") as (row, _):
+            source, out = b.advance(here, row.index, size), b.advance(there, row.index, width * size)
+            for half in (0, side):
+                starts = [b.advance(source, b.binary("mul", p["across"], integer(half + place))) for place in range(side)]
+                lines = _transposed(b, [b.load(vector(side, element), start) for start in starts])
+                for place, line in enumerate(lines):
+                    b.store(line, b.advance(out, place * width + half, size))
+        _pack_lines(b, first, done, element, width)
+    _pack_last(b, whole, element, width)
+    return b
+
+
+def _transposed(b: Builder, lines: list[Value]) -> list[Value]:
+    """A square of lines, transposed: shuffled like two halves of a pack of cards, as often as it can be halved."""
+    side = len(lines)
+    low = [lane for pair in range(side // 2) for lane in (pair, pair + side)]
+    high = [lane + side // 2 for lane in low]
+    for _ in range(side.bit_length() - 1):
+        pairs = zip(lines[: side // 2], lines[side // 2 :], strict=True)
+        lines = [b.shuffle(left, right, lanes) for left, right in pairs for lanes in (low, high)]
+    return lines

@@ -16,7 +16,7 @@ MEMORY = {**REGISTER, torch.bool: "i8"}
 """The type of a value in memory."""
 FLOATS = {"float", "double"}
 
-_VECTOR_FUNCTIONS = {"exp", "expm1", "sigmoid", "tanh", "erf", "log", "log2", "log10", "log1p"}
+VECTOR_FUNCTIONS = {"exp", "expm1", "sigmoid", "tanh", "erf", "log", "log2", "log10", "log1p"}
 _INTRINSICS = {
     "acos": "acos", "asin": "asin", "atan": "atan", "ceil": "ceil", "cos": "cos", "cosh": "cosh", "floor": "floor",
     "round": "roundeven", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "trunc": "trunc",
@@ -112,7 +112,7 @@ class Pointwise:
     def _float(self, kind: str, args: list[Value]) -> Value:
         if kind in _ARITHMETIC:
             return self.b.binary(f"f{_ARITHMETIC[kind]}", *args)
-        if kind in _VECTOR_FUNCTIONS:
+        if kind in VECTOR_FUNCTIONS:
             result: Value = getattr(self.math, kind)(args[0])
             return result
         if kind in _INTRINSICS:

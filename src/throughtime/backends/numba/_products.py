@@ -12,7 +12,7 @@ from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, modul
 PANEL_VECTORS = 2
 BLOCK = 320
 """Rows of a matrix that are worked off at a time where more than one tile of rows passes."""
-_WIDE = {1: 4, 2: 2, 3: 2}
+_WIDE = {1: 4, 2: 2}
 """Panels at a time, for few rows."""
 _TILE = (
     ("a", "ptr noalias"), ("a_row", "i64"), ("b", "ptr noalias"), ("b_panel", "i64"), ("depth", "i64"),
@@ -83,7 +83,7 @@ def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
     few = b.compare("sle", p["rows"], integer(max(_WIDE)))
     place = b.binary("sub", b.select(few, p["rows"], integer(1)), integer(1))
     wide = b.load("ptr", b.advance(Value("ptr", "@wide"), place, 8))
-    # 4, 2 or 2 panels at a time for 1, 2 or 3 rows: see _WIDE.
+    # 4 or 2 panels at a time for 1 or 2 rows: see _WIDE.
     single = b.compare("eq", p["rows"], integer(1))
     group = b.select(few, b.select(single, integer(_WIDE[1]), integer(_WIDE[2])), integer(1))
     groups = b.binary("sdiv", p["panels"], group)

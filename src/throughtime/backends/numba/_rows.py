@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, vector
+from throughtime.backends.numba._llvm import Host
 from throughtime.backends.numba._places import Place
 from throughtime.backends.numba._plan import Phase, Plan, RowStage
-from throughtime.backends.numba._pointwise import MEMORY, REGISTER, Pointwise
+from throughtime.backends.numba._pointwise import MEMORY, REGISTER, VECTOR_FUNCTIONS, Pointwise
 from throughtime.compiler._loop import REDUCTIONS, Op, Operand, Row
 
 
@@ -21,6 +22,7 @@ class Array:
     stride: Value
 
 
+_CHAINS = 4
 Arrays = dict[tuple[str, int], Array]
 Registers = dict[str, Value]
 
@@ -28,10 +30,10 @@ Registers = dict[str, Value]
 class RowWriter:
     """Writes the row stages of one plan into a builder."""
 
-    def __init__(self, builder: Builder, plan: Plan, vector_bytes: int) -> None:
+    def __init__(self, builder: Builder, plan: Plan, host: Host) -> None:
         self.b = builder
         self.plan = plan
-        self.vector_bytes = vector_bytes
+        self.vector_bytes = host.vector_bytes
         self.pointwise = Pointwise(builder)
 
     def emit(self, stage: RowStage, arrays: Arrays, rows: Value) -> None:
@@ -41,10 +43,15 @@ class RowWriter:
             for phase in stage.phases:
                 row.phase(phase)
 
-    def lanes(self, ops: list[Op]) -> int:
-        """As many lanes as fill a register with the narrowest numbers around; truth values come along."""
+    def lanes(self, ops: list[Op], columns: int) -> int:
+        """How many columns to take at a time: a register of the narrowest numbers around; truth values come along.
+
+        Long functions take several registers at a time, so that their chains of operations overlap.
+        """
         dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
-        return self.vector_bytes // min((dtype.itemsize for dtype in dtypes), default=4)
+        lanes = self.vector_bytes // min((dtype.itemsize for dtype in dtypes), default=4)
+        chains = _CHAINS if any(op.kind in VECTOR_FUNCTIONS for op in ops) else 1
+        return lanes * min(chains, max(1, columns // lanes))
 
 
 class _RowStage:
@@ -79,7 +86,7 @@ class _RowStage:
             self._columns(columns, ops)
 
     def _columns(self, columns: int, ops: list[Op]) -> None:
-        lanes = self.writer.lanes(ops)
+        lanes = self.writer.lanes(ops, columns)
         whole, rest = columns // lanes * lanes, columns % lanes
         reductions = [op for op in ops if op.kind in REDUCTIONS]
         sums = [self._start(op, lanes) for op in reductions]

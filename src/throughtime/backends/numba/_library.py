@@ -1,0 +1,76 @@
+"""Functions that all kernels share, compiled once for each dtype: products, and the packing of matrices for them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from throughtime.backends.numba import _llvm
+from throughtime.backends.numba._cache import cached
+from throughtime.backends.numba._packing import pack_module
+from throughtime.backends.numba._products import PANEL_VECTORS, product_module
+from throughtime.compiler._loop import Matrix
+
+ELEMENTS = {torch.float32: "float", torch.float64: "double"}
+ALIGNMENT = 64
+_Pack = Callable[[int, int, int, int, int, int], None]
+
+
+def load(assembly: str) -> _llvm.Library:
+    """The functions of a module of LLVM assembly; its object code may come from disk."""
+    host = _llvm.host()
+    parts = (assembly, _llvm.CODE_VERSION, _llvm.version(), host.cpu, host.features)
+    return _llvm.Library(cached(parts, lambda: _llvm.compile_assembly(assembly)))
+
+
+def product_address(dtype: torch.dtype) -> int:
+    """The address of the function that multiplies rows of this dtype with a packed matrix."""
+    return _products(dtype).address("product")
+
+
+@functools.cache
+def _products(dtype: torch.dtype) -> _llvm.Library:
+    host = _llvm.host()
+    return load(product_module(ELEMENTS[dtype], host.vector_bytes, host.tile_rows))
+
+
+@functools.cache
+def _packers(dtype: torch.dtype) -> tuple[_Pack, ...]:
+    library = load(pack_module(ELEMENTS[dtype], _panel_width(dtype)))
+    arguments = (ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
+    return tuple(library.function(f"pack_{what}", *arguments) for what in ("rows", "columns", "any"))
+
+
+def _panel_width(dtype: torch.dtype) -> int:
+    return PANEL_VECTORS * _llvm.host().lanes(dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Packs the values of one matrix of a program."""
+
+    rows: int
+    columns: int
+    size: int
+    bytes: int
+    pack_rows: _Pack
+    pack_columns: _Pack
+    pack_any: _Pack
+
+    def __call__(self, value: Tensor, address: int) -> None:
+        """Write the panels of `value` to `address`."""
+        down, across = value.stride()
+        pack = self.pack_rows if across == 1 else self.pack_columns if down == 1 else self.pack_any
+        pack(value.data_ptr(), down * self.size, across * self.size, self.rows, self.columns, address)
+
+
+def make_packer(matrix: Matrix) -> Packer:
+    width, size = _panel_width(matrix.dtype), matrix.dtype.itemsize
+    panels = -(-matrix.columns // width)
+    room = -(-panels * matrix.rows * width * size // ALIGNMENT) * ALIGNMENT
+    return Packer(matrix.rows, matrix.columns, size, room, *_packers(matrix.dtype))

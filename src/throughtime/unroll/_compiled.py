@@ -1,0 +1,69 @@
+"""The walk through time as one operation, or with `checkpoint_every` as one for each block of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime.backends._checkpoint import recomputed
+from throughtime.backends._noise import Noise
+from throughtime.backends._operator import Call, run
+from throughtime.backends._select import Choice
+from throughtime.backends._steps import Steps
+from throughtime.backends.reference import Walk
+from throughtime.unroll._schedule import Schedule
+
+
+def walk_compiled(
+    choice: Choice,
+    cell: Any,
+    schedule: Schedule,
+    rows: Sequence[Tensor],
+    state: Any,
+    *,
+    parallel_iterations: int | None,
+    checkpoint_every: int | None,
+) -> Walk:
+    """Outputs and states as nests of rows [N, ...] of all steps, and the final state [B, ...]."""
+    executable, anatomy = choice.executable, choice.anatomy
+    assert executable is not None
+    assert anatomy is not None
+    device = rows[0].device
+    noise = Noise(cell, device, is_random=executable.is_random)
+    call = Call(executable, schedule.steps, noise, executable.draw(noise.generator), parallel_iterations)
+    leaves = _nest.flatten(schedule.sort(state))
+    if checkpoint_every is None:
+        outputs, final = run(call, anatomy.tensors, rows, leaves)
+    else:
+        outputs, final = _run_blocks(call, cell, anatomy.tensors, rows, leaves, checkpoint_every)
+    count = len(_nest.flatten(cell.output_size))
+    states = [_nest.pack_as(state, outputs[count:])] if len(outputs) > count else []
+    return Walk([_nest.pack_as(cell.output_size, outputs[:count])], states, _nest.pack_as(state, final))
+
+
+def _run_blocks(
+    call: Call, cell: Any, tensors: Sequence[Tensor], rows: Sequence[Tensor], state: list[Tensor], size: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Blocks of steps that keep nothing but the state they start from, and run again in the backward pass."""
+    steps = call.steps
+    pieces: list[tuple[int, list[Tensor]]] = []
+
+    def run_block(block: Steps, *leaves: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        noise = Noise(cell, rows[0].device, is_random=call.executable.is_random)
+        first, second = len(tensors), len(tensors) + len(rows)
+        return run(
+            call._replace(steps=block, noise=noise), leaves[:first], leaves[first:second], leaves[second:]
+        )
+
+    for start in range(0, len(steps.counts), size):
+        block, place = steps.block(start, min(start + size, len(steps.counts)))
+        front = [leaf[: block.batch_size] for leaf in state]
+        outputs, final = recomputed(run_block, cell)(block, *tensors, *(leaf[place] for leaf in rows), *front)
+        pieces.append((place.start, outputs))
+        state = [torch.cat([new, old[block.batch_size :]]) for new, old in zip(final, state, strict=True)]
+    ordered = [outputs for _, outputs in sorted(pieces, key=lambda piece: piece[0])]
+    return [torch.cat(parts) for parts in zip(*ordered, strict=True)], state
