@@ -177,8 +177,6 @@ def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_m
     """Why nothing can be compiled for this call, whatever the cell."""
     if any(not isinstance(leaf, Tensor) for leaf in state):
         return "a part of its state is no tensor"
-    if any(not leaf.ndim for leaf in state):
-        return "a part of its state has no rows"
     if not state:
         return "it has no state"
     if not len(inputs[0]):
@@ -218,7 +216,7 @@ def _look_up(
     autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
     key = (
         anatomy.structure,
-        tuple((leaf.shape[1:], leaf.dtype, leaf.device) for leaf in (*inputs, *leaves)),
+        tuple((leaf.shape[1:], leaf.ndim, leaf.dtype, leaf.device) for leaf in (*inputs, *leaves)),
         _shape_of_nest(nest),
         _shape_of_nest(state),
         step.dtype,
@@ -264,7 +262,8 @@ def _look_up(
 def _described(leaves: Sequence[Tensor], nest: Any, base: str) -> tuple[Leaf, ...]:
     names = _leaf_names(nest, base)
     return tuple(
-        Leaf(tuple(leaf.shape[1:]), leaf.dtype, leaf.device, name) for leaf, name in zip(leaves, names, strict=True)
+        Leaf(tuple(leaf.shape[1:]) if leaf.ndim else None, leaf.dtype, leaf.device, name)
+        for leaf, name in zip(leaves, names, strict=True)
     )
 
 

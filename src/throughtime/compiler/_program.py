@@ -16,6 +16,7 @@ from throughtime.compiler._hoist import hoist, regroup_sums
 from throughtime.compiler._rows import check_rows
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._simplify import PASSES
+from throughtime.compiler._spread import spread_scalars
 from throughtime.compiler._trace import StepSignature, Trace, trace
 from throughtime.compiler._verify import check_graph
 from throughtime.compiler._watch import Anatomy
@@ -64,6 +65,7 @@ def compile_step(
     """
     traced = trace(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
     _check_devices(anatomy, signature)
+    spread_scalars(traced)
     _simplify(traced)
     check_rows(traced.graph, traced.backward_start)
     program = _partition(traced, type(cell).__name__)

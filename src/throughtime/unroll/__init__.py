@@ -5,6 +5,7 @@ from throughtime.unroll._bidirectional import (
     static_bidirectional_rnn,
 )
 from throughtime.unroll._dynamic import dynamic_rnn
+from throughtime.unroll._explain import explain
 from throughtime.unroll._module import RNN
 from throughtime.unroll._raw import raw_rnn
 from throughtime.unroll._stacked import stack_bidirectional_dynamic_rnn, stack_bidirectional_rnn
@@ -17,6 +18,7 @@ __all__ = [
     "TensorArray",
     "bidirectional_dynamic_rnn",
     "dynamic_rnn",
+    "explain",
     "raw_rnn",
     "stack_bidirectional_dynamic_rnn",
     "stack_bidirectional_rnn",

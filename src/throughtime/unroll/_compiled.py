@@ -36,12 +36,17 @@ def walk_compiled(
     noise = Noise(cell, device, is_random=executable.is_random)
     call = Call(executable, schedule.steps, noise, executable.draw(noise.generator), parallel_iterations)
     leaves = _nest.flatten(schedule.sort(state))
+    # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
+    rowless = [not leaf.ndim for leaf in leaves]
+    leaves = [leaf.expand(call.steps.batch_size) if alone else leaf for leaf, alone in zip(leaves, rowless, strict=True)]
     if checkpoint_every is None:
         outputs, final = run(call, anatomy.tensors, rows, leaves)
     else:
         outputs, final = _run_blocks(call, cell, anatomy.tensors, rows, leaves, checkpoint_every)
     count = len(_nest.flatten(cell.output_size))
-    states = [_nest.pack_as(state, outputs[count:])] if len(outputs) > count else []
+    final = [leaf[0] if alone else leaf for leaf, alone in zip(final, rowless, strict=True)]
+    kept = [leaf[call.steps.offset] if alone else leaf for leaf, alone in zip(outputs[count:], rowless, strict=False)]
+    states = [_nest.pack_as(state, kept)] if kept else []
     return Walk([_nest.pack_as(cell.output_size, outputs[:count])], states, _nest.pack_as(state, final))
 
 

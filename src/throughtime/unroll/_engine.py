@@ -77,7 +77,7 @@ def unroll(
         outputs, states = walk.outputs[0], walk.states
         final = schedule.unsort(walk.state)
         restored = _nest.map_leaves(schedule.restore, outputs)
-        return Unrolled(restored, final, _restored_states(schedule, states[0], final) if all_states else None)
+        return Unrolled(restored, final, _restored_states(form, schedule, states[0], final) if all_states else None)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
@@ -92,8 +92,15 @@ def unroll(
     return Unrolled(_join(schedule, walk.outputs), final, kept)
 
 
-def _restored_states(schedule: Schedule, states: Any, final: Any) -> Any:
-    return _nest.map_leaves(lambda leaf, last: schedule.restore(leaf, fill=last), states, final)
+def _restored_states(form: Form, schedule: Schedule, states: Any, final: Any) -> Any:
+    """The state after every step, from rows of all steps; what has no rows has one value for each step."""
+
+    def restore(leaf: Tensor, last: Tensor) -> Any:
+        if is_row_leaf(last):
+            return schedule.restore(leaf, fill=last)
+        return torch.cat([leaf, last.expand(form.max_time - len(leaf))])
+
+    return _nest.map_leaves(restore, states, final)
 
 
 def _steps(schedule: Schedule, inputs: Any, rows: Sequence[Tensor]) -> list[Any]:

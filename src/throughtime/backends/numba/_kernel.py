@@ -17,6 +17,7 @@ from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_jobs
 from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_shards
+from throughtime.backends.numba._source import write_source
 from throughtime.compiler._loop import LoopProgram
 
 
@@ -27,7 +28,7 @@ class LoopKernel:
         host = _llvm.host()
         plan = make_plan(program)
         self.program = program
-        self.source = str(program)
+        self.source = write_source(plan, host)
         self.llvm = emit_kernel(plan, host)
         self._function = load(self.llvm).function("loop", ctypes.c_void_p)
         layout = make_layout(plan, host)

@@ -27,13 +27,24 @@ Arrays = dict[tuple[str, int], Array]
 Registers = dict[str, Value]
 
 
+def lanes_for(ops: list[Op], columns: int, host: Host) -> int:
+    """How many columns to take at a time: a register of the narrowest numbers around; truth values come along.
+
+    Long functions take several registers at a time, so that their chains of operations overlap.
+    """
+    dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
+    lanes = host.lanes(min((dtype.itemsize for dtype in dtypes), default=4))
+    chains = _CHAINS if any(op.kind in VECTOR_FUNCTIONS for op in ops) else 1
+    return lanes * min(chains, max(1, columns // lanes))
+
+
 class RowWriter:
     """Writes the row stages of one plan into a builder."""
 
     def __init__(self, builder: Builder, plan: Plan, host: Host) -> None:
         self.b = builder
         self.plan = plan
-        self.vector_bytes = host.vector_bytes
+        self.host = host
         self.pointwise = Pointwise(builder)
 
     def emit(self, stage: RowStage, arrays: Arrays, rows: Value) -> None:
@@ -42,16 +53,6 @@ class RowWriter:
             row = _RowStage(self, stage, arrays, counter.index)
             for phase in stage.phases:
                 row.phase(phase)
-
-    def lanes(self, ops: list[Op], columns: int) -> int:
-        """How many columns to take at a time: a register of the narrowest numbers around; truth values come along.
-
-        Long functions take several registers at a time, so that their chains of operations overlap.
-        """
-        dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
-        lanes = self.vector_bytes // min((dtype.itemsize for dtype in dtypes), default=4)
-        chains = _CHAINS if any(op.kind in VECTOR_FUNCTIONS for op in ops) else 1
-        return lanes * min(chains, max(1, columns // lanes))
 
 
 class _RowStage:
@@ -86,7 +87,7 @@ class _RowStage:
             self._columns(columns, ops)
 
     def _columns(self, columns: int, ops: list[Op]) -> None:
-        lanes = self.writer.lanes(ops, columns)
+        lanes = lanes_for(ops, columns, self.writer.host)
         whole, rest = columns // lanes * lanes, columns % lanes
         reductions = [op for op in ops if op.kind in REDUCTIONS]
         sums = [self._start(op, lanes) for op in reductions]

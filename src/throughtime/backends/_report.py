@@ -1,0 +1,100 @@
+"""What the engine made of a cell, for people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from throughtime.backends._select import NAMES, Choice
+from throughtime.compiler import Loop, Node, Program, Section, Value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an unroll would run: `print(plan)` is for people.
+
+    `backend` runs it, and `reasons` say of each better backend why it does not. `program` is the compiled step (None
+    on the reference), `source` the generated kernels.
+    """
+
+    backend: str
+    reasons: dict[str, str]
+    program: Program | None
+    source: str
+    title: str = field(repr=False, default="")
+
+    def __str__(self) -> str:
+        lines = [self.title, f"runs on: {self.backend}"]
+        lines += [f"not on {name}: {reason}" for name, reason in self.reasons.items()]
+        if self.program is not None:
+            lines += ["", *_program_lines(self.program)]
+        return "\n".join(lines)
+
+
+def make_plan(choice: Choice, title: str) -> Plan:
+    """The plan behind a choice."""
+    loops = [] if choice.executable is None else choice.executable.loops
+    reasons = {name: choice.reasons[name] for name in NAMES if name in choice.reasons}
+    source = "\n\n".join(loop.source for loop in loops)
+    return Plan(choice.backend, reasons, choice.program, source, title)
+
+
+def _program_lines(program: Program) -> Iterator[str]:
+    yield from _section_lines("once, from parameters", [*program.drawn.nodes, *program.invariant.nodes])
+    yield from _section_lines("before the loop, for all steps at once", program.before.nodes)
+    yield from _section_lines("in the loop, at every step", program.loop.nodes)
+    yield from _section_lines("after the loop, for all steps at once", program.after.nodes)
+    yield from _cost_lines("forward", program.loop, [program.before, program.after])
+    adjoint = program.adjoint
+    if adjoint is None:
+        return
+    yield ""
+    yield from _section_lines("backward: before the loop, for all steps at once", adjoint.before.nodes)
+    yield from _section_lines("backward: in the loop, at every step", adjoint.loop.nodes)
+    yield from _section_lines("backward: after the loop, for all steps at once", adjoint.after.nodes)
+    yield from _cost_lines("backward", adjoint.loop, [adjoint.before, adjoint.after])
+    made = {*program.before.gives, *program.loop.gives, *program.after.gives}
+    lagged = {new for old, new in program.states if old in set(adjoint.lagged)}
+    saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
+    names = ", ".join(value.name for value in saved)
+    yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"
+
+
+def _section_lines(title: str, nodes: list[Node]) -> Iterator[str]:
+    yield f"{title}:" if nodes else f"{title}: nothing"
+    for node in nodes:
+        yield from textwrap.wrap(str(node), 116, initial_indent="    ", subsequent_indent="        ")
+
+
+def _cost_lines(name: str, loop: Loop, others: list[Section]) -> Iterator[str]:
+    inside = sum(map(flops, loop.nodes))
+    outside = sum(flops(node) for section in others for node in section.nodes)
+    streams = [value for value in loop.reads if value.has_rows]
+    constants = [value for value in loop.reads if not value.has_rows]
+    yield (
+        f"{name}, a step and row: {inside:,} FLOPs in the loop, {outside:,} outside of it; "
+        f"{_bytes(streams):,} bytes read, {_bytes(loop.stored):,} written; "
+        f"{_bytes(constants):,} bytes of weights a step"
+    )
+
+
+def flops(node: Node) -> int:
+    """Floating point operations of a node for one row: two for each multiplication and addition of a product."""
+    if node.name in ("mm", "bmm"):
+        left, right = node.args[:2]
+        outer = node.result.row_size if node.result.has_rows else left.row_size * right.row_size
+        if not node.result.has_rows:
+            return 2 * outer
+        inner = left.shape[-1]
+        return 2 * outer * (inner if isinstance(inner, int) else 1)
+    if node.name in _MOVES:
+        return 0
+    return max((value.row_size for value in (*node.results, *node.values) if value.has_rows), default=0)
+
+
+_MOVES = frozenset("slice cat view t expand select unsqueeze squeeze permute transpose _unsafe_view clone zeros".split())
+
+
+def _bytes(values: list[Value]) -> int:
+    return sum(value.row_size * value.dtype.itemsize for value in values)

@@ -1,0 +1,125 @@
+"""The kernel for people: the stages of a plan as readable pseudo-code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from throughtime.backends.numba._graph import COPY
+from throughtime.backends.numba._llvm import Host
+from throughtime.backends.numba._places import Place
+from throughtime.backends.numba._plan import Plan, ProductStage, RowStage
+from throughtime.backends.numba._products import PANEL_VECTORS
+from throughtime.backends.numba._rows import lanes_for
+from throughtime.compiler._loop import DTYPES, REDUCTIONS, Matrix, Op, Operand, Row
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_divide": "//", "remainder": "%", "pow": "**",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "and", "logical_or": "or",
+}  # fmt: skip
+
+
+def write_source(plan: Plan, host: Host) -> str:
+    """The header with every argument, then the loop over steps."""
+    return "\n".join([*_header(plan), "", *_Listing(plan, host).lines()])
+
+
+def _header(plan: Plan) -> Iterator[str]:
+    program = plan.program
+    yield f"# kernel of loop {program.name}{', backwards in time' if program.reverse else ''}"
+    groups = (
+        ("stream", program.streams, "[N, {}], read at step t"),
+        ("lagged", program.lagged, "[N, {}], read at step t - 1; before the first step, initial rows [B, {}]"),
+        ("constant", program.constants, "[{}]"),
+        ("carried", [carry.before for carry in program.carried], "[B, {}], replaced step by step"),
+        ("stored", program.stored, "[N, {}], written at step t"),
+        ("scratch", plan.places.scratch, "[rows, {}]"),
+        ("local", plan.places.local, "[{}], one row"),
+    )
+    for title, rows, shape in groups:
+        for row in rows:
+            yield f"#   {title:<8} {row.name}: {DTYPES[row.dtype]}{shape.replace('{}', str(row.width))}"
+    for matrix in program.matrices:
+        yield f"#   {'matrix':<8} {matrix}"
+
+
+class _Listing:
+    """Writes the stages of one plan."""
+
+    def __init__(self, plan: Plan, host: Host) -> None:
+        self.plan, self.host = plan, host
+
+    def lines(self) -> Iterator[str]:
+        yield f"for t in {'reversed(steps)' if self.plan.program.reverse else 'steps'}:"
+        yield "    rows = the rows of this shard that are active at t"
+        for stage in self.plan.stages:
+            yield from self._product_stage(stage) if isinstance(stage, ProductStage) else self._row_stage(stage)
+
+    def _product_stage(self, stage: ProductStage) -> Iterator[str]:
+        for op in stage.ops:
+            row, matrix = op.args
+            assert isinstance(row, Row)
+            assert isinstance(matrix, Matrix)
+            start = self.plan.graph.starts.get(op.result.name)
+            first = f"{self._memory(start)} + " if start is not None else ""
+            width = PANEL_VECTORS * self.host.lanes(matrix.dtype.itemsize)
+            out = self._place(self.plan.places.home[op.result.name], op.result)
+            yield (
+                f"    {out} = {first}{self._memory(row)} @ {matrix.name}"
+                f"  # all rows [{matrix.rows}] x [{matrix.rows}, {matrix.columns}]: tiles of {self.host.tile_rows} x {width}"
+            )
+
+    def _row_stage(self, stage: RowStage) -> Iterator[str]:
+        yield "    for row in rows:"
+        for phase in stage.phases:
+            for op in phase.scalars:
+                yield from self._ops([op], " " * 8)
+            for columns, ops in phase.loops.items():
+                lanes = lanes_for(ops, columns, self.host)
+                yield f"        for {columns} columns, {min(lanes, columns)} at a time:"
+                yield from self._ops(ops, " " * 12)
+
+    def _ops(self, ops: list[Op], indent: str) -> Iterator[str]:
+        made: set[str] = set()
+        for op in ops:
+            if op.kind != COPY:
+                yield f"{indent}{op.result.name} {'<-' if op.kind in REDUCTIONS else '='} {self._expression(op, made)}"
+                made.add(op.result.name)
+        for op in ops:
+            value = self._operand(op.args[0], made) if op.kind == COPY else op.result.name
+            for place in self.plan.places.writes.get(op.result.name, ()):
+                yield f"{indent}{self._place(place, op.result)} = {value}  # {place.kind}"
+
+    def _expression(self, op: Op, made: set[str]) -> str:
+        args = [self._operand(arg, made) for arg in op.args]
+        if op.kind in _SIGNS and len(args) == 2:
+            return f"{args[0]} {_SIGNS[op.kind]} {args[1]}"
+        return f"{op.kind}({', '.join([*args, *([DTYPES[op.result.dtype]] if op.kind == 'cast' else [])])})"
+
+    def _operand(self, arg: Operand, made: set[str]) -> str:
+        if not isinstance(arg, Row):
+            return repr(arg) if not isinstance(arg, Matrix) else arg.name
+        root, start = self.plan.graph.root(arg)
+        whole = (start, arg.width) == (0, root.width)
+        if whole and (root.name in made or root.name not in self.plan.places.home):
+            return root.name
+        return self._memory(arg)
+
+    def _memory(self, row: Row) -> str:
+        """A row where it lies in memory."""
+        root, start = self.plan.graph.root(row)
+        name = self._place(self.plan.places.home[root.name], root)
+        return name if (start, row.width) == (0, root.width) else f"{name}[{start}:{start + row.width}]"
+
+    def _place(self, place: Place, row: Row) -> str:
+        program, places = self.plan.program, self.plan.places
+        arrays: dict[str, list[Row]] = {
+            "stream": list(program.streams), "lagged": list(program.lagged), "constant": list(program.constants),
+            "carried": [carry.before for carry in program.carried], "stored": list(program.stored),
+            "scratch": places.scratch, "local": places.local,
+        }  # fmt: skip
+        array = arrays[place.kind][place.index]
+        name = {"lagged": f"{array.name}[t-1]", "stream": f"{array.name}[t]", "stored": f"{array.name}[t]"}.get(
+            place.kind, array.name
+        )
+        return name if (place.start, row.width) == (0, array.width) else f"{name}[{place.start}:{place.start + row.width}]"

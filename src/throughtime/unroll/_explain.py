@@ -1,0 +1,67 @@
+"""`explain`: what the engine would do, without doing it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from throughtime import _nest
+from throughtime._errors import check_flag
+from throughtime.backends._report import Plan, make_plan
+from throughtime.backends._select import choose
+from throughtime.backends._step import Step
+from throughtime.cells._base import build_for, check_cell, floating_dtype, is_lazy_cell
+from throughtime.unroll._arguments import check_lengths, check_output_dtype, check_state
+from throughtime.unroll._engine import blank_step, check_fits
+from throughtime.unroll._form import Form, open_inputs
+from throughtime.unroll._schedule import make_schedule
+
+
+def explain(
+    cell: Any,
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    time_major: bool = False,
+    *,
+    all_states: bool = False,
+) -> Plan:
+    """What `tt.dynamic_rnn` with these arguments would do: what leaves the loop, what stays in it, on which backend.
+
+    Nothing runs, and a cell that is not built yet stays so. `str(plan)` is for people; `plan.backend` is the name of
+    the backend, `plan.reasons` says why it is not a faster one, `plan.source` is the generated kernel.
+
+    >>> import torch, throughtime as tt
+    >>> plan = tt.explain(tt.LSTMCell(8), torch.randn(2, 5, 3))
+    >>> plan.backend
+    'numba'
+    >>> print(str(plan).splitlines()[0])
+    LSTMCell over 2 sequences of 5 steps
+    """
+    check_cell("cell", cell)
+    check_flag("time_major", time_major)
+    check_flag("all_states", all_states)
+    form, inputs = open_inputs(inputs, time_major)
+    lengths = check_lengths(sequence_length, form.batch_size) if form.lengths is None else form.lengths
+    blank = blank_step(form, inputs)
+    if dtype is None and initial_state is None:
+        dtype = floating_dtype(blank) or torch.get_default_dtype()
+    state = check_state(cell, initial_state, form.batch_size, dtype, _nest.flatten(blank)[0].device)
+    check_fits(cell, form, inputs, state)
+    if is_lazy_cell(cell):
+        with torch.random.fork_rng():
+            cell = copy.deepcopy(cell)
+            build_for(cell, blank, state)
+    schedule = make_schedule(form, lengths)
+    rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
+    choice = choose(Step(cell, state, check_output_dtype(dtype, state)), inputs, rows, state, keep_states=all_states)
+    return make_plan(choice, _title(cell, form, schedule.active))
+
+
+def _title(cell: Any, form: Form, active: list[int]) -> str:
+    real, padded = sum(active), form.batch_size * form.max_time
+    title = f"{type(cell).__name__} over {form.batch_size} sequences of {form.max_time} steps"
+    return title if real == padded else f"{title}, {real:,} of {padded:,} of them real"
