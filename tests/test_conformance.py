@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
+from backends import EVERY_BACKEND, REFUSED, every_backend, raises_refusal
 from descriptors import BY_NAME, DESCRIPTORS, Descriptor, poisoned
 from unrolls import EVERY_UNROLL, UNROLLS, Unroll, clipped
 
@@ -61,11 +63,11 @@ def _names(function: Any) -> tuple[str, ...]:
 
 
 def pairs() -> list[Any]:
-    """Every descriptor with every unroll."""
+    """Every descriptor with every unroll, on every backend."""
     return [
-        pytest.param(descriptor, unroll, id=f"{descriptor.name}-{unroll.name}")
-        for descriptor, unroll in itertools.product(DESCRIPTORS, UNROLLS)
-        if (unroll.name, descriptor.name) not in UNTYPED
+        pytest.param(descriptor, unroll, backend, id=f"{descriptor.name}-{unroll.name}-{backend}")
+        for descriptor, unroll, backend in itertools.product(DESCRIPTORS, UNROLLS, EVERY_BACKEND)
+        if (unroll.name, descriptor.name) not in UNTYPED and not (unroll.by_hand and backend != "reference")
     ]
 
 
@@ -85,17 +87,28 @@ def lengths_and_unrolls() -> list[Any]:
     [(torch.float32, "dynamic"), (torch.float64, "dynamic"), (torch.float64, "dynamic time-major")],
     ids=["float32", "float64", "float64 time-major"],
 )
-def test_cells_through_time(descriptor: Descriptor, lengths: list[int] | None, dtype: torch.dtype, layout: str) -> None:
+@every_backend
+def test_cells_through_time(
+    descriptor: Descriptor, lengths: list[int] | None, dtype: torch.dtype, layout: str, backend: str
+) -> None:
     case = descriptor.case(B, T, dtype)
     case = case._replace(inputs=poisoned(case.inputs, clipped(lengths, case.inputs)))
-    EVERY_UNROLL[layout].check(case, lengths)
+    with refused(descriptor, backend, unless=not any(clipped(lengths, case.inputs))):
+        EVERY_UNROLL[layout].check(case, lengths, backend)
 
 
-@pytest.mark.parametrize(("descriptor", "unroll"), pairs())
-def test_every_way_through_time(descriptor: Descriptor, unroll: Unroll) -> None:
+@pytest.mark.parametrize(("descriptor", "unroll", "backend"), pairs())
+def test_every_way_through_time(descriptor: Descriptor, unroll: Unroll, backend: str) -> None:
     lengths = [2, T, 0 if unroll.empty_sequences else 1, 3]
     case = descriptor.case(len(lengths), T)
-    unroll.check(case._replace(inputs=poisoned(case.inputs, lengths)), lengths)
+    with refused(descriptor, backend):
+        unroll.check(case._replace(inputs=poisoned(case.inputs, lengths)), lengths, backend)
+
+
+def refused(descriptor: Descriptor, backend: str, *, unless: bool = False) -> Any:
+    """The error of a backend that does not take this cell; nothing if it does, or if nothing has to run."""
+    reason = REFUSED.get((backend, descriptor.name))
+    return nullcontext() if reason is None or unless else raises_refusal(backend, reason)
 
 
 @pytest.mark.parametrize(("lengths", "unroll"), lengths_and_unrolls())
@@ -113,22 +126,27 @@ def test_starting_from_zeros(descriptor: Descriptor) -> None:
 @cells("BasicRNN", "GRU", "BasicLSTM", "LSTM full", "OutputProjection", "nests")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("lengths", [None, [2, 0, T]], ids=["full", "mixed"])
-def test_small_dtypes(descriptor: Descriptor, dtype: torch.dtype, lengths: list[int] | None) -> None:
-    EVERY_UNROLL["dynamic"].check(descriptor.case(3, T, dtype), lengths)
+@pytest.mark.parametrize("backend", ["reference", "aten", "auto"])
+def test_small_dtypes(
+    descriptor: Descriptor, dtype: torch.dtype, lengths: list[int] | None, backend: str
+) -> None:
+    EVERY_UNROLL["dynamic"].check(descriptor.case(3, T, dtype), lengths, backend)
 
 
 @cells("BasicRNN", "GRU", "BasicLSTM", "LSTM full", "Multi")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("size", [1, 7, 63, 100])
-def test_odd_sizes(descriptor: Descriptor, size: int, dtype: torch.dtype) -> None:
+@every_backend
+def test_odd_sizes(descriptor: Descriptor, size: int, dtype: torch.dtype, backend: str) -> None:
     batch = {1: 1, 7: 7, 63: 3, 100: 2}[size]
     lengths = [(3 * row + 2) % 5 for row in range(batch)]
-    EVERY_UNROLL["dynamic"].check(descriptor.case(batch, 4, dtype, units=size, input_size=size), lengths)
+    EVERY_UNROLL["dynamic"].check(descriptor.case(batch, 4, dtype, units=size, input_size=size), lengths, backend)
 
 
 @pytest.mark.parametrize("time", [1, 7, 63, 100])
-def test_odd_times(time: int) -> None:
-    EVERY_UNROLL["dynamic"].check(BY_NAME["GRU"].case(3, time), [time, 0, time // 2])
+@every_backend
+def test_odd_times(time: int, backend: str) -> None:
+    EVERY_UNROLL["dynamic"].check(BY_NAME["GRU"].case(3, time), [time, 0, time // 2], backend)
 
 
 @cells()

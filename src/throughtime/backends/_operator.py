@@ -34,7 +34,7 @@ def run(
     """Outputs [N, ...] and the final state [B, ...]."""
     if call.executable.program.adjoint is None:
         with torch.no_grad():
-            env = _env(call, tensors, inputs)
+            env = environment(call, tensors, inputs)
             outputs, final, _ = call.executable.forward(env, state, call.steps, call.noise.generator, call.chunk)
         return outputs, final
     results = _Unroll.apply(call, len(tensors), len(inputs), *tensors, *inputs, *state)
@@ -42,7 +42,8 @@ def run(
     return list(results[:count]), list(results[count:])
 
 
-def _env(call: Call, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> Env:
+def environment(call: Call, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> Env:
+    """What a program starts from: the cell's tensors, the inputs, literals, and what is drawn once."""
     program = call.executable.program
     env = dict(zip(program.tensors, tensors, strict=True))
     env.update(zip(program.inputs, inputs, strict=True))
@@ -57,7 +58,7 @@ class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, tensor_count: int, input_count: int, *leaves: Tensor) -> tuple[Tensor, ...]:
         split = tensor_count + input_count
-        env = _env(call, leaves[:tensor_count], leaves[tensor_count:split])
+        env = environment(call, leaves[:tensor_count], leaves[tensor_count:split])
         outputs, final, kept = call.executable.forward(
             env, leaves[split:], call.steps, call.noise.generator, call.chunk
         )
@@ -75,7 +76,7 @@ class _Unroll(torch.autograd.Function):
         saved = ctx.saved_tensors
         leaves = saved[: len(needed)]
         tensors, inputs, state = leaves[: ctx.tensor_count], leaves[ctx.tensor_count : ctx.split], leaves[ctx.split :]
-        env = _env(call, tensors, inputs)
+        env = environment(call, tensors, inputs)
         if torch.is_grad_enabled():
             return (None, None, None, *_differentiably(call, env, state, leaves, needed, gradients))
         env.update(zip(call.executable.kept, saved[len(needed) :], strict=True))

@@ -129,19 +129,30 @@ _cache_lock = threading.Lock()
 
 
 def choose(
-    step: Step, inputs: Any, rows: Sequence[Tensor], state: Any, *, keep_states: bool = False, swap_memory: bool = False
+    step: Step,
+    inputs: Any,
+    rows: Sequence[Tensor],
+    state: Any,
+    *,
+    keep_states: bool = False,
+    swap_memory: bool = False,
+    differentiate: bool | None = None,
 ) -> Choice:
-    """The best backend for a step over `rows` [N, ...] of `inputs` from `state` [B, ...]; a named one must be able."""
+    """The best backend for a step over `rows` [N, ...] of `inputs` from `state` [B, ...]; a named one must be able.
+
+    Whether to `differentiate` is seen from the tensors, if it is not said.
+    """
     wanted = wanted_backend()
     if wanted == "reference":
         return Choice("reference", None)
     leaves = _nest.flatten(state)
     candidates = _candidates(rows[0].device, wanted)
-    reason = _situation(step.cell, rows, leaves, swap_memory)
+    # Somebody who knows whether to differentiate asks from within an operator, where tracing has come to its end.
+    reason = _situation(step.cell, rows, leaves, swap_memory, inside_operator=differentiate is not None)
     if reason is not None:
         return _fall_back(wanted, dict.fromkeys(candidates, reason))
     anatomy = Anatomy(step.cell)
-    compiled = _look_up(step, anatomy, inputs, rows, state, leaves, keep_states)
+    compiled = _look_up(step, anatomy, inputs, rows, state, leaves, keep_states, differentiate)
     reasons: dict[str, str] = {}
     for name in candidates:
         found = compiled.executable(name)
@@ -173,7 +184,9 @@ def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
     return Choice("reference", None, reasons=reasons)
 
 
-def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_memory: bool) -> str | None:
+def _situation(
+    cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_memory: bool, *, inside_operator: bool
+) -> str | None:
     """Why nothing can be compiled for this call, whatever the cell."""
     if any(not isinstance(leaf, Tensor) for leaf in state):
         return "a part of its state is no tensor"
@@ -186,7 +199,7 @@ def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_m
         return "its inputs or state are tensors of a class of their own"
     if any(leaf.device.type not in ("cpu", "cuda") for leaf in (*inputs, *state)):
         return f"there are no kernels for the device {inputs[0].device}"
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if not inside_operator and (torch.compiler.is_compiling() or torch.jit.is_tracing()):
         return "the call itself is being traced"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transform of torch.func is at work"
@@ -209,10 +222,12 @@ def _look_up(
     state: Any,
     leaves: Sequence[Tensor],
     keep_states: bool,
+    differentiate: bool | None,
 ) -> _Compiled:
     device = inputs[0].device
-    tensors = (*inputs, *leaves, *anatomy.tensors)
-    differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if differentiate is None:
+        tensors = (*inputs, *leaves, *anatomy.tensors)
+        differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
     key = (
         anatomy.structure,

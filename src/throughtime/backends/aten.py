@@ -83,7 +83,8 @@ def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, want
             tensor[wanted:rows] = now[wanted:]
         return [now[:wanted] for now in current]
     if not rows:
-        return [tensor[:wanted] for tensor in carried]
+        # Copies: what a step has stored must not change when `carried` does.
+        return [tensor[:wanted].clone() for tensor in carried]
     return [torch.cat([now, tensor[rows:wanted]]) for now, tensor in zip(current, carried, strict=True)]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import weakref
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,22 @@ from throughtime._errors import check_dtype, check_flag, check_name, check_posit
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
+
+
+_numbers = itertools.count(1)
+_cells: weakref.WeakValueDictionary[int, RNNCell] = weakref.WeakValueDictionary()
+
+
+def _numbered(cell: RNNCell) -> int:
+    """A number by which the cell can be found, in places where only numbers can go."""
+    number = next(_numbers)
+    _cells[number] = cell
+    return number
+
+
+def cell_by_number(number: int) -> RNNCell:
+    """The cell with this number."""
+    return _cells[number]
 
 
 class RNNCell(nn.Module):
@@ -42,13 +60,19 @@ class RNNCell(nn.Module):
     state_size: Size
     output_size: Size
     # Attributes that do not change what a step computes, or not for longer than a sequence.
-    unwatched: frozenset[str] = frozenset({"name", "variable_scope"})
+    unwatched: frozenset[str] = frozenset({"name", "variable_scope", "number"})
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
         self.name = check_name("name", name) or snake_case(type(self).__name__)
         # Where TensorFlow would keep the variables; the first unroll decides (see `interop.tf_variables`).
         self.variable_scope: str | None = None
+        self.number = _numbered(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # A copy is a cell of its own.
+        self.number = _numbered(self)
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step for `inputs` [B, I] and `state` [B, S]: the output [B, O] and the next state."""

@@ -63,10 +63,11 @@ def hoist(
         else:
             parts.after.append(node)
     _sink(parts, carried, carried_on)
+    order = {id(node): position for position, node in enumerate(graph.nodes)}
     for name, results in (("before", ()), ("loop", carried_on), ("after", ())):
         part = getattr(parts, name)
         used = {value for node in part for value in node.values} | set(results)
-        setattr(parts, name, [*Graph(made_up).needed_for(used), *part])
+        setattr(parts, name, sorted([*Graph(made_up).needed_for(used), *part], key=lambda node: order[id(node)]))
     return parts
 
 

@@ -37,7 +37,10 @@ def check_rows(graph: Graph, backward_start: int) -> set[Value]:
 
 def _apply_rule(node: Node) -> set[Value]:
     """The results that are totals; all others have been shown to be independent from row to row."""
-    if torch.Tag.pointwise in node.target.tags:
+    # The gradients of pointwise operations are pointwise, though torch does not tag them so.
+    forward = getattr(torch.ops.aten, node.name.removesuffix("_backward"), None)
+    tags = {tag for name in (forward.overloads() if forward else ()) for tag in getattr(forward, name).tags}
+    if torch.Tag.pointwise in node.target.tags or (node.name.endswith("_backward") and torch.Tag.pointwise in tags):
         _pointwise(node)
         return set()
     rule = RULES.get(node.name)
@@ -237,7 +240,7 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     "slice": _slice,
     "cat": _cat,
     "stack": _cat,
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "prod", "any", "all", "var_mean", "logsumexp"), _reduce),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "prod", "any", "all", "var_mean", "logsumexp", "linalg_vector_norm"), _reduce),
     **dict.fromkeys(("max", "min"), _reduce),
     "mm": _mm,
     "bmm": _bmm,

@@ -20,7 +20,7 @@ from throughtime import _nest
 from throughtime.compiler._decompose import DECOMPOSITIONS
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler._watch import Anatomy, shadow
+from throughtime.compiler._watch import BOOKKEEPING, Anatomy, shadow
 
 # Far enough apart that a cell which treats small batches differently shows it, and small enough to run at once.
 BATCHES = (2, 67)
@@ -387,20 +387,40 @@ def _first_line(error: Exception) -> str:
 
 
 def _attributes(cell: Any) -> dict[str, Any]:
-    """What the modules of a cell hold besides tensors and noise, to see whether a step changes it."""
-    if not isinstance(cell, nn.Module):
-        return {f"{name}": part for name, part in vars(cell).items()} if hasattr(cell, "__dict__") else {}
+    """What a cell holds besides tensors and noise, to see whether a step changes it."""
+    named = cell.named_modules() if isinstance(cell, nn.Module) else [("", cell)]
     return {
-        f"{path}.{name}".strip("."): part
-        for path, module in cell.named_modules()
-        for name, part in vars(module).items()
-        if name not in getattr(module, "unwatched", ()) and not name.startswith("_")
+        f"{path}.{name}".strip("."): _content(part)
+        for path, module in named
+        for name, part in getattr(module, "__dict__", {}).items()
+        if name not in getattr(module, "unwatched", ()) and not (isinstance(module, nn.Module) and name in BOOKKEEPING)
     }
+
+
+def _content(part: Any) -> Any:
+    """An object as it can be recognised: by what it holds if that can change, else by itself."""
+    if isinstance(part, list | tuple | set):
+        return (type(part), *map(_content, part))
+    if isinstance(part, dict):
+        return (type(part), *((key, _content(value)) for key, value in part.items()))
+    return _Same(part)
+
+
+class _Same:
+    """Equal only if it is the very same object."""
+
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._thing is other._thing
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _check_unchanged(before: dict[str, Any], after: dict[str, Any]) -> None:
     for name in {**before, **after}:
-        if before.get(name, _check_unchanged) is not after.get(name, _check_unchanged):
+        if before.get(name) != after.get(name):
             raise Uncompilable(f"a step changes the cell itself (its attribute `{name}`)")
 
 

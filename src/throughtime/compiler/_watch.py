@@ -20,7 +20,7 @@ from throughtime.compiler._errors import Uncompilable
 # Hooks that run within a step.
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
-_BOOKKEEPING = frozenset(vars(nn.Module())) - _HOOKS - {"training"} | {"_load_hook", "_initialize_hook"}
+BOOKKEEPING = frozenset(vars(nn.Module())) - _HOOKS - {"training"} | {"_load_hook", "_initialize_hook"}
 _PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, type)
 
 
@@ -92,7 +92,7 @@ def watched(thing: Any) -> list[tuple[str, Any]]:
     unwatched = getattr(thing, "unwatched", ())
     found = [*thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
     for name, part in attributes.items():
-        if name not in _BOOKKEEPING and name not in unwatched and (name not in _HOOKS or part):
+        if name not in BOOKKEEPING and name not in unwatched and (name not in _HOOKS or part):
             found.append((name, part))
     return found
 

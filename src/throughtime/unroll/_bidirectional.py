@@ -12,6 +12,7 @@ from throughtime.cells._base import check_cell, dims
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 from throughtime.unroll._dynamic import plan_dynamic
 from throughtime.unroll._form import open_inputs
+from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 from throughtime.unroll._static import open_steps, plan_static, split_steps
 
 
@@ -40,6 +41,14 @@ def bidirectional_dynamic_rnn(
     >>> torch.cat(outputs, -1).shape, torch.equal(outputs[1][:, 0], states[1])
     (torch.Size([2, 3, 10]), True)
     """
+    if is_one_operator(cell_fw, inputs) and is_one_operator(cell_bw, inputs):
+        forward, backward = (
+            unroll_as_operator(
+                cell, inputs, sequence_length, initial, dtype, parallel_iterations, time_major, reverse=reverse
+            )
+            for cell, initial, reverse in ((cell_fw, initial_state_fw, False), (cell_bw, initial_state_bw, True))
+        )
+        return (forward[0], backward[0]), (forward[1], backward[1])
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)
@@ -63,9 +72,9 @@ def bidirectional_dynamic_rnn(
         )
         for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
     ]
-    forward, backward = (run() for run in plans)
+    there, back = (run() for run in plans)
     _note_scopes(cell_fw, cell_bw, scope)
-    return (forward.outputs, backward.outputs), (forward.state, backward.state)
+    return (there.outputs, back.outputs), (there.state, back.state)
 
 
 def static_bidirectional_rnn(

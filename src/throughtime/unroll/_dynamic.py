@@ -22,6 +22,7 @@ from throughtime.unroll._arguments import (
 )
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
+from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
 def dynamic_rnn(
@@ -69,6 +70,9 @@ def dynamic_rnn(
     >>> torch.equal(state[1], outputs[1, 0])
     True
     """
+    if checkpoint_every is None and is_one_operator(cell, inputs):
+        arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major)
+        return unroll_as_operator(*arguments, all_states=all_states)
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 from throughtime.backends.numba._kernel import LoopKernel
 from throughtime.compiler._loop import LoopProgram
 
 _kernels: dict[str, LoopKernel] = {}
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # Another thread may have held the lock when the process forked.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_loop(program: LoopProgram) -> LoopKernel:
-    """The kernel of `program`, from memory if it was made before."""
+    """The kernel of `program`, from memory if it was made before; `refusal(program)` must be None."""
+    # The text, because numbers that are equal need not be the same: 0.0 and -0.0, 1 and True.
     key = str(program)
     kernel = _kernels.get(key)
     if kernel is None:
-        kernel = _kernels[key] = LoopKernel(program)
+        with _lock:
+            kernel = _kernels.get(key)
+            if kernel is None:
+                kernel = _kernels[key] = LoopKernel(program)
     return kernel

@@ -14,8 +14,10 @@ from throughtime.backends.numba._products import PANEL_VECTORS
 from throughtime.backends.numba._rows import Array, Arrays, RowWriter
 from throughtime.compiler._loop import LoopProgram, Matrix, Op, Row
 
-HEADER = ("active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "scratch", "product_f32",
-          "product_f64")  # fmt: skip
+HEADER = (
+    "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "scratch",
+    "product_f32", "product_f64",
+)  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind."""
 ARGUMENTS = ("stream", "lagged", "initial", "constant", "matrix", "carried", "stored")
 
@@ -165,8 +167,8 @@ class _KernelWriter:
         size = op.result.dtype.itemsize
         out = self.b.advance(array.base, place.start, size)
         packed = self.bases["matrix", self.program.matrices.index(matrix)]
-        arguments = (left, left_row, packed, integer(matrix.rows), integer(matrix.columns), *first, out, array.stride, rows,
-                     self.edge)  # fmt: skip
+        shape = integer(matrix.rows), integer(matrix.columns)
+        arguments = (left, left_row, packed, *shape, *first, out, array.stride, rows, self.edge)
         function = self.header["product_f32" if op.result.dtype == torch.float32 else "product_f64"]
         self.b.void(f"call void {function.text}({', '.join(map(str, arguments))})")
 

@@ -106,7 +106,7 @@ def _add_join(graph: Graph, op: Op) -> None:
     graph.joins[op.result.name] = op.result
     start = 0
     for position, row in enumerate(op.rows):
-        part = Row(f"{op.result.name}.{position}", row.width, row.dtype)
+        part = Row(f"{op.result.name}#{position}", row.width, row.dtype)
         graph.ops.append(Op(COPY, part, (row,)))
         graph.parts[part.name] = (op.result.name, start)
         start += row.width
@@ -117,7 +117,9 @@ def _add_targets(graph: Graph) -> None:
     program = graph.program
     made = graph.made()
     ends = [(row, Target("stored", index)) for index, row in enumerate(program.stored)]
-    ends += [(carry.after, Target("carried", i)) for i, carry in enumerate(program.carried) if carry.after != carry.before]
+    ends += [
+        (carry.after, Target("carried", i)) for i, carry in enumerate(program.carried) if carry.after != carry.before
+    ]
     for row, target in ends:
         if row.name in made:
             graph.targets[row.name].append(target)
@@ -126,17 +128,15 @@ def _add_targets(graph: Graph) -> None:
 
 
 def _add_copy(graph: Graph, row: Row, target: Target) -> None:
-    copy = Row(f"{row.name}.{target.kind}{target.index}", row.width, row.dtype)
+    copy = Row(f"{row.name}#{target.kind}{target.index}", row.width, row.dtype)
     graph.ops.append(Op(COPY, copy, (row,)))
     graph.targets[copy.name].append(target)
 
 
 def _copy_products(graph: Graph) -> None:
     """A product writes to one place; what else it must be written to is copied."""
-    for op in [op for op in graph.ops if op.kind == "product"]:
-        first, *others = graph.targets.get(op.result.name) or [None]
-        if first is not None:
-            graph.targets[op.result.name] = [first]
+    for op in [op for op in graph.ops if op.kind == "product" and op.result.name in graph.targets]:
+        first, *others = graph.targets[op.result.name]
+        graph.targets[op.result.name] = [first]
         for target in others:
-            if target is not None:
-                _add_copy(graph, op.result, target)
+            _add_copy(graph, op.result, target)

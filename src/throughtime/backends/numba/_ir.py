@@ -37,11 +37,11 @@ def vector(lanes: int, element: str) -> str:
 
 
 def element_of(kind: str) -> str:
-    return kind[1:-1].split(" x ")[1] if kind.startswith("<") else kind
+    return kind[1:-1].partition(" x ")[2] if kind.startswith("<") else kind
 
 
 def lanes_of(kind: str) -> int:
-    return int(kind[1:-1].split(" x ")[0]) if kind.startswith("<") else 1
+    return int(kind[1:-1].partition(" x ")[0]) if kind.startswith("<") else 1
 
 
 def literal(element: str, number: float) -> str:
@@ -167,8 +167,11 @@ class Builder:
         kind = vector(lanes, scalar.element)
         if not scalar.type.startswith("<"):
             scalar = self.let(vector(1, scalar.type), f"insertelement <1 x {scalar.type}> poison, {scalar}, i64 0")
-        return scalar if lanes == 1 else self.let(kind, f"shufflevector {scalar}, {scalar.type} poison, "
-                                                  f"<{lanes} x i32> zeroinitializer")
+        return (
+            scalar
+            if lanes == 1
+            else self.let(kind, f"shufflevector {scalar}, {scalar.type} poison, <{lanes} x i32> zeroinitializer")
+        )
 
     def advance(self, pointer: Value, count: Value | int, size: int = 1) -> Value:
         """The address `count` elements of `size` bytes further on."""
@@ -205,8 +208,9 @@ class Builder:
         self._open(after)
 
     @contextmanager
-    def loop(self, stop: Value, step: int | Value = 1, *, carry: Sequence[Value] = (), stem: str = "loop"
-             ) -> Iterator[tuple[Counter, list[Value]]]:
+    def loop(
+        self, stop: Value, step: int | Value = 1, *, carry: Sequence[Value] = (), stem: str = "loop"
+    ) -> Iterator[tuple[Counter, list[Value]]]:
         """What is written inside runs for 0, step, 2 step… below `stop`, and at least once.
 
         `carry` are the first values of what one iteration hands to the next; `feed` says what that is.

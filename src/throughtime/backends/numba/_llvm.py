@@ -50,7 +50,7 @@ class Library:
 
 def version() -> str:
     """What decides, next to the assembly and the host, which object code comes out."""
-    import llvmlite  # noqa: PLC0415
+    import llvmlite  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: PLC0415
 
     return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, _binding().llvm_version_info))}"
 
@@ -84,7 +84,7 @@ def compile_assembly(assembly: str) -> bytes:
 
 @functools.cache
 def _binding() -> Any:
-    import llvmlite.binding as binding  # noqa: PLC0415
+    from llvmlite import binding  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: PLC0415
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughtime.backends.numba._ir import Builder, Value, constant, vector
+from throughtime.backends.numba._ir import Builder, Value, constant
 
 
 @dataclass(frozen=True)

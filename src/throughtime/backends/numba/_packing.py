@@ -10,7 +10,7 @@ PACK = (("source", "ptr noalias"), ("down", "i64"), ("across", "i64"), ("rows", 
 
 
 def pack_module(element: str, width: int) -> str:
-    """The module with `pack_any`, `pack_rows` and `pack_columns` for contiguous rows or columns, into panels of `width`."""
+    """The module with `pack_any`, and with `pack_rows` and `pack_columns` for contiguous rows or columns."""
     return module([_pack_any(element, width), _pack_rows(element, width), _pack_columns(element, width)])
 
 
@@ -86,7 +86,9 @@ def _pack_columns(element: str, width: int) -> Builder:
         with b.when(b.compare("sgt", squares, integer(0))), b.loop(done, side, stem="square") as (row, _):
             source, out = b.advance(here, row.index, size), b.advance(there, row.index, width * size)
             for half in (0, side):
-                starts = [b.advance(source, b.binary("mul", p["across"], integer(half + place))) for place in range(side)]
+                starts = [
+                    b.advance(source, b.binary("mul", p["across"], integer(half + place))) for place in range(side)
+                ]
                 lines = _transposed(b, [b.load(vector(side, element), start) for start in starts])
                 for place, line in enumerate(lines):
                     b.store(line, b.advance(out, place * width + half, size))

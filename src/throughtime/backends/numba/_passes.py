@@ -1,7 +1,8 @@
-"""Two passes over the operations of a loop program: sums start in products, slices sink through pointwise operations."""
+"""Two passes over the operations of a program: sums start in products, slices sink through pointwise operations."""
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 from throughtime.compiler._loop import POINTWISE, LoopProgram, Op, Operand, Row
@@ -79,7 +80,7 @@ def _separate_slices(op: Op, uses: list[Op], wanted: set[str]) -> list[list[Op]]
     for use in sorted(uses, key=lambda use: use.result.name not in wanted):
         groups[bounds(use)].append(use)
     ordered = sorted(groups)
-    clear = all(left[1] <= right[0] for left, right in zip(ordered, ordered[1:], strict=False))
+    clear = all(left[1] <= right[0] for left, right in itertools.pairwise(ordered))
     unwanted = all(cut.result.name not in wanted for cuts in groups.values() for cut in cuts[1:])
     return list(groups.values()) if clear and unwanted else None
 
@@ -100,7 +101,7 @@ def _sliced(op: Op, slices: list[Op]) -> list[Op]:
         args: list[Operand] = []
         for position, arg in enumerate(op.args):
             if isinstance(arg, Row) and arg.width > 1:
-                part = Row(f"{cut.result.name}.{position}", stop - start, arg.dtype)
+                part = Row(f"{cut.result.name}#{position}", stop - start, arg.dtype)
                 new.append(Op("slice", part, (arg, start, stop)))
                 args.append(part)
             else:

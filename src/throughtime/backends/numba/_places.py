@@ -58,16 +58,15 @@ def make_places(graph: Graph, schedule: Schedule) -> Places:
 
 
 def _place(graph: Graph, schedule: Schedule, places: Places, row: Row, needs: dict[str, str]) -> None:
-    found: list[Place] = []
-    for target in graph.targets.get(row.name, ()):
-        if target.kind == "stored":
-            found.append(Place("stored", target.index))
-    held = _held_in(graph, places, row)
-    found += held
-    for target in graph.targets.get(row.name, ()):
-        if target.kind == "carried" and is_safe(graph, schedule, row, target):
-            found.append(Place("carried", target.index))
-    late = [t.index for t in graph.targets.get(row.name, ()) if t.kind == "carried" and Place("carried", t.index) not in found]
+    targets = graph.targets.get(row.name, [])
+    found = [Place("stored", target.index) for target in targets if target.kind == "stored"]
+    if row.name in graph.parts:
+        whole, start = graph.parts[row.name]
+        found += [place.moved(start) for place in places.writes[whole]]
+    carried = [target for target in targets if target.kind == "carried"]
+    safe = [target for target in carried if is_safe(graph, schedule, row, target)]
+    found += [Place("carried", target.index) for target in safe]
+    late = [target.index for target in carried if target not in safe]
     places.late += [(row, index) for index in late]
     kind = "scratch" if late else needs.get(row.name)
     if not found and kind is not None:
@@ -77,14 +76,6 @@ def _place(graph: Graph, schedule: Schedule, places: Places, row: Row, needs: di
     if found:
         places.home[row.name] = found[0]
     places.writes[row.name] = found
-
-
-def _held_in(graph: Graph, places: Places, row: Row) -> list[Place]:
-    """Every place of the joined row that `row` is a part of (a copy), or is a copied part of in full (a product or join)."""
-    if row.name in graph.parts:
-        whole, start = graph.parts[row.name]
-        return [place.moved(start) for place in places.writes[whole]]
-    return []
 
 
 def _memory_needs(graph: Graph, schedule: Schedule) -> dict[str, str]:
@@ -134,5 +125,3 @@ def _reads_in_time(graph: Graph, schedule: Schedule, reader: Op, read: Row, writ
         return True
     together = columns_of(reader) == columns_of(writer) and start == written
     return reading < writing or (reading == writing and together)
-
-

@@ -80,7 +80,7 @@ def _late_stage(plan: Plan) -> RowStage:
     """At the end of the step, the carried values that were still being read."""
     ops = []
     for row, index in plan.places.late:
-        name = f"{row.name}.late{index}"
+        name = f"{row.name}#late{index}"
         ops.append(Op(COPY, Row(name, row.width, row.dtype), (row,)))
         plan.places.writes[name] = [Place("carried", index)]
     return _row_stage(ops, {op.result.name: 0 for op in ops})

@@ -47,24 +47,28 @@ class Pointwise:
     def emit(self, op: Op, args: list[Value]) -> Value:
         """The result of a pointwise operation on vectors."""
         element = args[-1].element
-        if op.kind == "copy":
-            return args[0]
-        if op.kind == "cast":
-            return self.cast(args[0], REGISTER[op.result.dtype])
-        if op.kind == "where":
-            return self.b.select(*args)
         if op.kind in _FLOAT_ORDER:
             table = _FLOAT_ORDER if element in FLOATS else _TRUTH_ORDER if element == "i1" else _INTEGER_ORDER
             return self.b.compare(table[op.kind], *args)
-        if op.kind in _BITWISE:
-            return self.b.binary(_BITWISE[op.kind], *args)
-        if op.kind.startswith("logical"):
-            return self._logical(op.kind, [self.truth(arg) for arg in args])
         if op.kind == "pow" and isinstance(op.args[1], int | float):
-            found = self._power_of(args[0], op.args[1])
-            if found is not None:
-                return found
-        return self._float(op.kind, args) if element in FLOATS else self._integer(op.kind, args)
+            return self._power_of(args[0], op.args[1], args[1])
+        special: dict[str, Callable[[], Value]] = {
+            "copy": lambda: args[0],
+            "cast": lambda: self.cast(args[0], REGISTER[op.result.dtype]),
+            "where": lambda: self.b.select(*args),
+            "logical_not": lambda: self._not(self.truth(args[0])),
+            "logical_and": lambda: self.b.binary("and", *map(self.truth, args)),
+            "logical_or": lambda: self.b.binary("or", *map(self.truth, args)),
+        }
+        if op.kind in special:
+            return special[op.kind]()
+        return self._handler(element)(op.kind, args)
+
+    def _handler(self, element: str) -> Callable[[str, list[Value]], Value]:
+        return self._float if element in FLOATS else self._logical if element == "i1" else self._integer
+
+    def _not(self, x: Value) -> Value:
+        return self.b.binary("xor", x, constant(x.type, 1 if x.element == "i1" else -1))
 
     def truth(self, x: Value) -> Value:
         """Whether `x` is anything but zero; NaN is."""
@@ -92,8 +96,7 @@ class Pointwise:
     def combine(self, kind: str, left: Value, right: Value) -> Value:
         """One step of a reduction."""
         names = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
-        handler = self._float if left.element in FLOATS else self._integer
-        return handler(names[kind], [left, right])
+        return self._handler(left.element)(names[kind], [left, right])
 
     def start(self, kind: str, vector_type: str, element: str) -> Value:
         """What a reduction starts from: it changes nothing."""
@@ -105,9 +108,11 @@ class Pointwise:
         return constant(vector_type, number)
 
     def _logical(self, kind: str, args: list[Value]) -> Value:
-        if kind == "logical_not":
-            return self.b.binary("xor", args[0], constant(args[0].type, 1))
-        return self.b.binary("and" if kind == "logical_and" else "or", *args)
+        """Arithmetic of truth values."""
+        if kind == "isnan":
+            return constant(args[0].type, 0)
+        words = {"add": "or", "maximum": "or", "mul": "and", "minimum": "and", **_BITWISE}
+        return self.b.binary(words[kind], *args) if kind in words else self._not(args[0])
 
     def _float(self, kind: str, args: list[Value]) -> Value:
         if kind in _ARITHMETIC:
@@ -119,8 +124,8 @@ class Pointwise:
             return self.b.intrinsic(_INTRINSICS[kind], args[0])
         if kind in {"atan2", "pow"}:
             return self.b.intrinsic(kind, *args)
-        result = getattr(self, f"_float_{kind}")(*args)
-        return result
+        special: Callable[..., Value] = getattr(self, f"_float_{kind}")
+        return special(*args)
 
     def _float_abs(self, x: Value) -> Value:
         return self.b.intrinsic("fabs", x)
@@ -182,19 +187,22 @@ class Pointwise:
         result = self.b.select(self.b.compare("oeq", whole, zero), nothing, floor)
         return self.b.select(self.b.compare("oeq", right, zero), plain, result)
 
-    def _power_of(self, x: Value, exponent: float) -> Value | None:
-        """Powers that torch computes without `pow`."""
+    def _power_of(self, x: Value, exponent: float, vector_exponent: Value) -> Value:
+        """A power that is known beforehand; torch, too, computes these without `pow`."""
         if x.element not in FLOATS:
             return self._integer_power(x, int(exponent))
-        one = constant(x.type, 1.0)
-        if exponent in {2, 3, -2}:
-            square = self.b.binary("fmul", x, x)
-            if exponent == 3:
-                return self.b.binary("fmul", square, x)
-            return square if exponent == 2 else self.b.binary("fdiv", one, square)
-        special = {0: lambda: one, 1: lambda: x, -1: lambda: self._float_reciprocal(x),
-                   0.5: lambda: self.b.intrinsic("sqrt", x), -0.5: lambda: self._float_rsqrt(x)}  # fmt: skip
-        return special[exponent]() if exponent in special else None
+        square: Callable[[], Value] = lambda: self.b.binary("fmul", x, x)  # noqa: E731
+        special: dict[float, Callable[[], Value]] = {
+            -2: lambda: self._float_reciprocal(square()),
+            -1: lambda: self._float_reciprocal(x),
+            -0.5: lambda: self._float_rsqrt(x),
+            0: lambda: constant(x.type, 1.0),
+            0.5: lambda: self.b.intrinsic("sqrt", x),
+            1: lambda: x,
+            2: square,
+            3: lambda: self.b.binary("fmul", square(), x),
+        }
+        return special[exponent]() if exponent in special else self.b.intrinsic("pow", x, vector_exponent)
 
     def _integer_power(self, x: Value, exponent: int) -> Value:
         result = constant(x.type, 1)
@@ -207,23 +215,16 @@ class Pointwise:
 
     def _integer(self, kind: str, args: list[Value]) -> Value:
         x, zero = args[0], constant(args[0].type, 0)
-        if x.element == "i1":
-            if kind == "isnan":
-                return zero
-            words = {"add": "or", "maximum": "or", "mul": "and", "minimum": "and"}
-            return self.b.binary(words[kind], *args) if kind in words else self._logical("logical_not", args)
-        if kind in _ARITHMETIC:
-            return self.b.binary(_ARITHMETIC[kind], *args)
-        if kind in {"maximum", "minimum"}:
-            return self.b.intrinsic("smax" if kind == "maximum" else "smin", *args)
-        if kind in {"remainder", "floor_divide"}:
-            return self._integer_division(kind, *args)
-        if kind == "bitwise_not":
-            return self.b.binary("xor", x, constant(x.type, -1))
-        minus = self.b.binary("sub", zero, x)
+        if kind in _ARITHMETIC or kind in _BITWISE:
+            return self.b.binary(_ARITHMETIC.get(kind) or _BITWISE[kind], *args)
         table: dict[str, Callable[[], Value]] = {
-            "neg": lambda: minus,
-            "abs": lambda: self.b.select(self.b.compare("slt", x, zero), minus, x),
+            "maximum": lambda: self.b.intrinsic("smax", *args),
+            "minimum": lambda: self.b.intrinsic("smin", *args),
+            "remainder": lambda: self._integer_division(kind, *args),
+            "floor_divide": lambda: self._integer_division(kind, *args),
+            "bitwise_not": lambda: self._not(x),
+            "neg": lambda: self.b.binary("sub", zero, x),
+            "abs": lambda: self.b.intrinsic("smax", x, self.b.binary("sub", zero, x)),
             "relu": lambda: self.b.intrinsic("smax", x, zero),
             "sign": lambda: self._integer_sign(x),
             "isnan": lambda: self.b.compare("ne", x, x),

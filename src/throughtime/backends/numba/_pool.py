@@ -34,7 +34,7 @@ def _work(queue: SimpleQueue[tuple[Job, _Done]]) -> None:
         job, done = queue.get()
         try:
             job()
-        except BaseException as error:  # noqa: BLE001, it is raised again where the job came from
+        except BaseException as error:
             done.put(error)
         else:
             done.put(None)

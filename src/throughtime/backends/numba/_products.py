@@ -2,7 +2,7 @@
 
 A matrix is packed into panels of two vectors of columns, [panels, K, 2 lanes], filled up with zeros. A tile is a few
 rows by one panel (or, for fewer than four rows, by several panels, so that there are enough independent sums to hide
-the latency of a multiply-add) with all of its sums in registers. A panel stays in the nearest cache while all rows pass.
+the latency of a multiply-add) with all of its sums in registers. A panel stays in a near cache while all rows pass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PRODUCT = (
 def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     """The module with the function `product` for one dtype."""
     lanes = vector_bytes // SIZES[element]
-    tiles = {(rows, 1): None for rows in range(1, tile_rows + 1)} | {(rows, wide): None for rows, wide in _WIDE.items()}
+    tiles = {(rows, 1): None for rows in range(1, tile_rows + 1)} | dict.fromkeys(_WIDE.items())
     functions = [_tile(rows, panels, lanes, element) for rows, panels in tiles]
     functions.append(_panels(lanes, element, tile_rows))
     functions.append(_product(lanes, element, tile_rows))
@@ -164,15 +164,25 @@ def _product(lanes: int, element: str, tile_rows: int) -> Builder:
     return b
 
 
-def _call_panels(b: Builder, a: Value, matrix: Value, b_panel: Value, depth: Value, x: tuple[Value, Value],
-                 c: tuple[Value, Value], panels: Value, x_step: Value) -> None:
+def _call_panels(
+    b: Builder,
+    a: Value,
+    matrix: Value,
+    b_panel: Value,
+    depth: Value,
+    x: tuple[Value, Value],
+    c: tuple[Value, Value],
+    panels: Value,
+    x_step: Value,
+) -> None:
     p = b.parameters
     arguments = (a, p["a_row"], matrix, b_panel, depth, *x, *c, panels, p["rows"], x_step)
     b.void(f"call void @panels({', '.join(map(str, arguments))})")
 
 
-def _copy_block(b: Builder, source: Value, source_row: Value, out: Value, out_row: Value, columns: Value,
-                element: str) -> None:
+def _copy_block(
+    b: Builder, source: Value, source_row: Value, out: Value, out_row: Value, columns: Value, element: str
+) -> None:
     """The columns of the last panel that the matrix really has, for all rows."""
     size = SIZES[element]
     with b.loop(b.parameters["rows"], stem="copied") as (row, _):
@@ -181,5 +191,3 @@ def _copy_block(b: Builder, source: Value, source_row: Value, out: Value, out_ro
         with b.loop(columns, stem="one") as (column, _):
             number = b.load(element, b.advance(here, column.index, size))
             b.store(number, b.advance(there, column.index, size))
-
-

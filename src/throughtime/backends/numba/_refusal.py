@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Iterator
 
@@ -11,15 +12,33 @@ from throughtime.compiler._loop import COMPARISONS, POINTWISE, REDUCTIONS, LoopP
 
 _LAYOUT = {"slice", "cat", "where", "cast"}
 _TRUTH = {"bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "add", "mul", "maximum", "minimum"}
-_WHOLE = _TRUTH | {"abs", "ceil", "floor", "floor_divide", "neg", "pow", "relu", "remainder", "round", "sign", "sub", "trunc"}
+_WHOLE = _TRUTH | {
+    "abs",
+    "ceil",
+    "floor",
+    "floor_divide",
+    "neg",
+    "pow",
+    "relu",
+    "remainder",
+    "round",
+    "sign",
+    "sub",
+    "trunc",
+}
 _FLOATING = POINTWISE - {"bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"}
 
 
 def refusal(program: LoopProgram) -> str | None:
     """Why this backend cannot take `program`, or None if it can."""
-    if importlib.util.find_spec("llvmlite") is None:
+    if not _has_llvm():
         return "llvmlite is not installed"
     return next(_reasons(program), None)
+
+
+@functools.cache
+def _has_llvm() -> bool:
+    return importlib.util.find_spec("llvmlite") is not None
 
 
 def _reasons(program: LoopProgram) -> Iterator[str]:
@@ -59,7 +78,9 @@ def _number_reasons(op: Op, dtype: torch.dtype) -> Iterator[str]:
     if dtype.is_floating_point or op.kind == "slice" or op.kind.startswith("logical"):
         return
     for number in op.args:
-        if isinstance(number, int | float) and (number != number // 1 or (dtype == torch.bool and number not in {0, 1})):
+        if isinstance(number, int | float) and (
+            number != number // 1 or (dtype == torch.bool and number not in {0, 1})
+        ):
             yield f"{number!r} is no {dtype}"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
 from throughtime.compiler._loop import LoopProgram, Matrix
 
 STEP_COST = 1.0
-"""What a step costs a shard beside its rows, in rows."""
-SHARD_NANOSECONDS = 30_000
-"""Work that is worth a thread of its own: waking one up and hearing back from it costs about half of that."""
+"""What a step costs a shard beside its rows, in rows: one row takes as long to multiply as two."""
+SHARD_NANOSECONDS = 60_000
+"""Work that is worth a thread of its own. Cutting the rows, waking a thread and hearing back from it costs 30 to 50 µs on
+a virtual machine, so a second thread begins to pay at 100 µs of work, two shards of this size."""
 
 
 def nanoseconds_of(program: LoopProgram) -> float:
@@ -26,21 +29,29 @@ def useful_shards(nanoseconds: float) -> int:
 
 def cut_rows(active: NDArray[np.int64], count: int) -> list[tuple[int, int]]:
     """At most `count` ranges of rows, none of them empty, for steps with these numbers of active rows."""
-    rows = int(active.max(initial=0))
+    rows = int(active[0])
     count = min(count, rows)
     if count <= 1:
         return [(0, rows)] if rows else []
+    if active[-1] == rows:
+        # All rows live for all steps.
+        return list(itertools.pairwise(rows * shard // count for shard in range(count + 1)))
     # Row r lives for as many steps as have more than r active rows.
-    lives = np.searchsorted(np.sort(active), np.arange(rows), side="right")
-    lengths = (len(active) - lives).astype(np.float64)
-    total = np.concatenate([[0.0], np.cumsum(lengths)])
-    bounds = [0]
-    for shard in range(count - 1):
-        # What is left, shared among the shards that are left; the steps of this shard are those of its longest row.
-        start, shards = bounds[-1], count - shard
-        fixed = STEP_COST * lengths[start]
-        share = (total[-1] - total[start] + fixed * shards) / shards - fixed
-        stop = int(np.searchsorted(total, total[start] + share - lengths[start] / 2))
-        bounds.append(min(max(stop, start + 1), rows - (shards - 1)))
-    bounds.append(rows)
-    return list(zip(bounds, bounds[1:], strict=False))
+    lengths = len(active) - np.searchsorted(active[::-1], np.arange(rows), side="right")
+    return _cut(lengths, np.concatenate([[0], np.cumsum(lengths)]), 0, rows, count)
+
+
+def _cut(
+    lengths: NDArray[np.int64], total: NDArray[np.int64], start: int, stop: int, count: int
+) -> list[tuple[int, int]]:
+    """Rows `start` to `stop` cut in two where the dearer half is cheapest, and so on; `total` sums up `lengths`."""
+    if count == 1:
+        return [(start, stop)]
+    left = count // 2
+    right = count - left
+    # At least as many rows on each side as shards. A shard walks all steps of its first row, which is its longest.
+    places = np.arange(start + left, stop - right + 1)
+    before = total[places] - total[start] + STEP_COST * lengths[start] * left
+    after = total[stop] - total[places] + STEP_COST * lengths[places] * right
+    place = int(places[np.argmin(np.maximum(before / left, after / right))])
+    return _cut(lengths, total, start, place, left) + _cut(lengths, total, place, stop, right)

@@ -64,10 +64,9 @@ class _Listing:
             first = f"{self._memory(start)} + " if start is not None else ""
             width = PANEL_VECTORS * self.host.lanes(matrix.dtype.itemsize)
             out = self._place(self.plan.places.home[op.result.name], op.result)
-            yield (
-                f"    {out} = {first}{self._memory(row)} @ {matrix.name}"
-                f"  # all rows [{matrix.rows}] x [{matrix.rows}, {matrix.columns}]: tiles of {self.host.tile_rows} x {width}"
-            )
+            shapes = f"[rows, {matrix.rows}] @ [{matrix.rows}, {matrix.columns}]"
+            tiles = f"tiles of {self.host.tile_rows} x {width}"
+            yield f"    {out} = {first}{self._memory(row)} @ {matrix.name}  # {shapes}, {tiles}"
 
     def _row_stage(self, stage: RowStage) -> Iterator[str]:
         yield "    for row in rows:"
@@ -122,4 +121,6 @@ class _Listing:
         name = {"lagged": f"{array.name}[t-1]", "stream": f"{array.name}[t]", "stored": f"{array.name}[t]"}.get(
             place.kind, array.name
         )
-        return name if (place.start, row.width) == (0, array.width) else f"{name}[{place.start}:{place.start + row.width}]"
+        return (
+            name if (place.start, row.width) == (0, array.width) else f"{name}[{place.start}:{place.start + row.width}]"
+        )

@@ -1,0 +1,350 @@
+"""The unroll as one operator, so that torch.compile sees one node whatever the number of steps.
+
+A graph that torch compiles has no cells in it, only tensors and numbers: the cell goes by its number, and its
+parameters come as arguments, by name. What the backward pass needs leaves the operator as results of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from throughtime import _nest
+from throughtime._errors import problem
+from throughtime.backends._execute import Executable
+from throughtime.backends._noise import Noise
+from throughtime.backends._operator import Call, environment
+from throughtime.backends._select import choose
+from throughtime.backends._step import Step
+from throughtime.cells._base import begin_sequence, cell_by_number
+from throughtime.compiler import ROWS, Anatomy, Value
+from throughtime.unroll._arguments import check_lengths
+from throughtime.unroll._form import Padded
+from throughtime.unroll._schedule import Dense, Schedule, make_schedule
+
+_library = torch.library.Library("throughtime", "FRAGMENT")
+_ARGUMENTS = (
+    "Tensor[] tensors, Tensor[] inputs, Tensor[] state, Tensor? lengths, str[] names, int number, "
+    "ScalarType dtype, bool time_major, bool reverse, bool all_states, int? parallel_iterations, bool train"
+)
+_library.define(f"unroll({_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
+_library.define(f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]")
+
+
+@dataclass
+class _Site:
+    """One call of the operator: the cell it means and the program that runs it."""
+
+    cell: Any
+    anatomy: Anatomy
+    executable: Executable
+    form: Padded
+    # Which of the operator's tensors each of the cell's tensors is.
+    places: list[int]
+
+    def in_order(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The operator's tensors in the order of the program."""
+        return [tensors[place] for place in self.places]
+
+    @property
+    def kept(self) -> list[Value]:
+        """What must leave the operator besides its results, for the backward pass."""
+        outputs = set(self.executable.program.outputs)
+        return [value for value in self.executable.kept if value not in outputs]
+
+
+def _site(
+    inputs: Sequence[Tensor],
+    state: Sequence[Tensor],
+    names: Sequence[str],
+    number: int,
+    dtype: torch.dtype,
+    time_major: bool,
+    all_states: bool,
+    train: bool,
+) -> _Site:
+    """Find the cell and compile it; only shapes and dtypes of the tensors count."""
+    cell = cell_by_number(number)
+    time, batch = inputs[0].shape[:2] if time_major else reversed(inputs[0].shape[:2])
+    with _disable_current_modes(), torch.set_grad_enabled(train):
+        blanks = [torch.zeros(1, *leaf.shape[2:], dtype=leaf.dtype, device=leaf.device) for leaf in inputs]
+        state_nest = _nest.pack_as(cell.state_size, list(range(len(state))))
+        blank_state = _nest.map_leaves(
+            lambda i: torch.zeros(1, *state[i].shape[1:], dtype=state[i].dtype, device=state[i].device), state_nest
+        )
+        nest = blanks[0] if len(blanks) == 1 else tuple(blanks)
+        step = Step(cell, blank_state, dtype)
+        choice = choose(step, nest, blanks, blank_state, keep_states=all_states, differentiate=train)
+        own = {id(tensor): names.index(name) for name, tensor in _named_tensors(cell)}
+    if choice.executable is None or choice.anatomy is None:
+        raise ValueError(
+            problem(
+                "torch.compile cannot take this cell as one operator",
+                got="; ".join(dict.fromkeys(choice.reasons.values())),
+                expected="a cell that can be compiled",
+                fix="Call the unroll outside of the compiled function, for example under torch.compiler.disable.",
+            )
+        )
+    for path, tensor in zip(choice.anatomy.paths, choice.anatomy.tensors, strict=True):
+        if id(tensor) not in own:
+            what, fix = "torch.compile cannot see a tensor of the cell", "Register it with `register_buffer`."
+            raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
+    places = [own[id(tensor)] for tensor in choice.anatomy.tensors]
+    return _Site(cell, choice.anatomy, choice.executable, Padded(batch, time, time_major), places)
+
+
+def _named_tensors(cell: Any) -> list[tuple[str, Tensor]]:
+    return [*cell.named_parameters(), *cell.named_buffers()]
+
+
+def _schedule(site: _Site, lengths: Tensor | None, reverse: bool, parallel_iterations: int | None) -> Schedule:
+    checked = check_lengths(lengths, site.form.batch_size)
+    return make_schedule(site.form, checked, reverse=reverse, blocks=parallel_iterations is not None)
+
+
+def _forward(
+    tensors: list[Tensor],
+    inputs: list[Tensor],
+    state: list[Tensor],
+    lengths: Tensor | None,
+    names: list[str],
+    number: int,
+    dtype: torch.dtype,
+    time_major: bool,
+    reverse: bool,
+    all_states: bool,
+    parallel_iterations: int | None,
+    train: bool,
+) -> list[Tensor]:
+    """Outputs, all states if wanted, the final state, and what is kept for the backward pass."""
+    site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
+    schedule = _schedule(site, lengths, reverse, parallel_iterations)
+    if not schedule.active:
+        return [torch.empty_like(meta).zero_() for meta in _blank_results(site, inputs, state, 0)]
+    begin_sequence(site.cell)
+    rows = [schedule.rows(leaf) for leaf in inputs]
+    noise = Noise(site.cell, rows[0].device, is_random=False)
+    executable = site.executable
+    call = Call(executable, schedule.steps, noise, executable.draw(noise.generator), parallel_iterations)
+    env = environment(call, site.in_order(tensors), rows)
+    outputs, final, kept = executable.forward(
+        env, schedule.sort(list(state)), schedule.steps, noise.generator, parallel_iterations
+    )
+    final = schedule.unsort(final)
+    # States are among the outputs, after those of the cell, and past their end they are copied through.
+    count = len(outputs) - (len(final) if all_states else 0)
+    restored = [schedule.restore(leaf) for leaf in outputs[:count]]
+    restored += [schedule.restore(leaf, fill=last) for leaf, last in zip(outputs[count:], final, strict=False)]
+    return _apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
+
+
+def _apart(results: list[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
+    """Results that share no memory with each other or with the arguments, as torch expects of an operator."""
+    seen = {tensor.untyped_storage().data_ptr() for tensor in arguments}
+    apart = []
+    for result in results:
+        if result.untyped_storage().data_ptr() in seen and result.numel():
+            result = result.clone(memory_format=torch.contiguous_format)
+        seen.add(result.untyped_storage().data_ptr())
+        apart.append(result.contiguous())
+    return apart
+
+
+def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor], rows: Any) -> list[Tensor]:
+    """Tensors of the shapes of the results; what is kept has `rows` rows."""
+    leading = list(inputs[0].shape[:2])
+    program = site.executable.program
+    results = [
+        inputs[0].new_empty([*leading, *(size for size in value.shape if size is not ROWS)], dtype=value.dtype)
+        for value in program.outputs
+    ]
+    results += [leaf.new_empty(leaf.shape) for leaf in state]
+    results += [
+        inputs[0].new_empty([rows if size is ROWS else size for size in value.shape], dtype=value.dtype)
+        for value in site.kept
+    ]
+    return results
+
+
+def _fake_forward(
+    tensors: list[Tensor],
+    inputs: list[Tensor],
+    state: list[Tensor],
+    lengths: Tensor | None,
+    names: list[str],
+    number: int,
+    dtype: torch.dtype,
+    time_major: bool,
+    reverse: bool,
+    all_states: bool,
+    parallel_iterations: int | None,
+    train: bool,
+) -> list[Tensor]:
+    site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
+    rows = inputs[0].shape[0] * inputs[0].shape[1]
+    if lengths is not None and site.kept:
+        rows = torch.library.get_ctx().new_dynamic_size()
+    return _blank_results(site, inputs, state, rows)
+
+
+def _backward(
+    tensors: list[Tensor],
+    inputs: list[Tensor],
+    state: list[Tensor],
+    lengths: Tensor | None,
+    names: list[str],
+    number: int,
+    dtype: torch.dtype,
+    time_major: bool,
+    reverse: bool,
+    all_states: bool,
+    parallel_iterations: int | None,
+    train: bool,
+    kept: list[Tensor],
+    gradients: list[Tensor | None],
+    wanted: list[bool],
+) -> list[Tensor]:
+    """The gradients that are wanted, of tensors, inputs and state in this order; `kept` ends with the outputs."""
+    site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
+    schedule = _schedule(site, lengths, reverse, parallel_iterations)
+    leaves = [*tensors, *inputs, *state]
+    found: list[Tensor | None] = [None] * len(leaves)
+    if schedule.active:
+        found = _found(site, schedule, tensors, inputs, state, kept, gradients, wanted, all_states, parallel_iterations)
+    results = [
+        torch.zeros_like(leaf) if gradient is None else gradient
+        for leaf, gradient, want in zip(leaves, found, wanted, strict=True)
+        if want
+    ]
+    return _apart(results, [*leaves, *kept, *(gradient for gradient in gradients if gradient is not None)])
+
+
+def _found(
+    site: _Site,
+    schedule: Schedule,
+    tensors: list[Tensor],
+    inputs: list[Tensor],
+    state: list[Tensor],
+    kept: list[Tensor],
+    gradients: list[Tensor | None],
+    wanted: list[bool],
+    all_states: bool,
+    parallel_iterations: int | None,
+) -> list[Tensor | None]:
+    executable, program = site.executable, site.executable.program
+    rows = [schedule.rows(leaf) for leaf in inputs]
+    call = Call(executable, schedule.steps, Noise(site.cell, rows[0].device, is_random=False), {}, parallel_iterations)
+    env = environment(call, site.in_order(tensors), rows)
+    extra = len(site.kept)
+    env.update(zip(site.kept, kept[:extra], strict=True))
+    env.update((value, schedule.rows(leaf)) for value, leaf in zip(program.outputs, kept[extra:], strict=True))
+    count = len(program.outputs)
+    output_gradients = [None if leaf is None else schedule.rows(leaf) for leaf in gradients[:count]]
+    final = gradients[count : count + len(state)]
+    every = gradients[count - len(state) : count] if all_states else [None] * len(state)
+    state_gradients = [_of_final_state(schedule, site.form.time_major, *pair) for pair in zip(final, every, strict=True)]
+    first, second = len(tensors), len(tensors) + len(inputs)
+    needed = (*(wanted[place] for place in site.places), *wanted[first:second])
+    found, states = executable.backward(
+        env,
+        schedule.sort(list(state)),
+        output_gradients,
+        state_gradients,
+        schedule.steps,
+        needed,
+        parallel_iterations,
+    )
+    by_tensor: list[Tensor | None] = [None] * len(tensors)
+    for place, gradient in zip(site.places, found[: len(site.places)], strict=True):
+        by_tensor[place] = gradient
+    back = [None if leaf is None else _padded(schedule, leaf) for leaf in found[len(site.places) :]]
+    start = [None if leaf is None else schedule.unsort(leaf) for leaf in states]
+    return [*by_tensor, *back, *start]
+
+
+def _padded(schedule: Schedule, rows: Tensor) -> Tensor:
+    restored: Tensor = schedule.restore(rows)
+    return restored
+
+
+def _of_final_state(
+    schedule: Schedule, time_major: bool, final: Tensor | None, every: Tensor | None
+) -> Tensor | None:
+    """The gradient of a final state in the order of the loop; past the end, the state of every step is the final one."""
+    if every is not None and not isinstance(schedule, Dense):
+        idle = every - _padded(schedule, schedule.rows(every))
+        copied = idle.sum(0 if time_major else 1)
+        final = copied if final is None else final + copied
+    return None if final is None else schedule.sort(final)
+
+
+def _fake_backward(
+    tensors: list[Tensor],
+    inputs: list[Tensor],
+    state: list[Tensor],
+    lengths: Tensor | None,
+    names: list[str],
+    number: int,
+    dtype: torch.dtype,
+    time_major: bool,
+    reverse: bool,
+    all_states: bool,
+    parallel_iterations: int | None,
+    train: bool,
+    kept: list[Tensor],
+    gradients: list[Tensor | None],
+    wanted: list[bool],
+) -> list[Tensor]:
+    leaves = [*tensors, *inputs, *state]
+    return [leaf.new_empty(leaf.shape) for leaf, want in zip(leaves, wanted, strict=True) if want]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, steps, state, lengths, names, number, dtype, time_major, reverse, all_states, *rest = inputs
+    with torch.no_grad():
+        site = _site(steps, state, names, number, dtype, time_major, all_states, rest[-1])
+    outputs = len(site.executable.program.outputs)
+    split = outputs + len(state)
+    ctx.counts = (len(tensors), len(steps), len(state), outputs)
+    ctx.options = (names, number, dtype, time_major, reverse, all_states, *rest)
+    ctx.has_lengths = lengths is not None
+    known = [] if lengths is None else [lengths]
+    ctx.save_for_backward(*tensors, *steps, *state, *known, *output[split:], *output[:outputs])
+
+
+def _autograd(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
+    tensor_count, input_count, state_count, outputs = ctx.counts
+    saved = list(ctx.saved_tensors)
+    first, second = tensor_count, tensor_count + input_count
+    third = second + state_count
+    leaves = saved[:third]
+    lengths = saved[third] if ctx.has_lengths else None
+    kept = saved[third + ctx.has_lengths :]
+    wanted = [leaf.is_floating_point() for leaf in leaves]
+    results = iter(
+        torch.ops.throughtime.unroll_backward(
+            leaves[:first],
+            leaves[first:second],
+            leaves[second:],
+            lengths,
+            *ctx.options,
+            kept,
+            list(gradients[: outputs + state_count]),
+            wanted,
+        )
+    )
+    found = [next(results) if want else None for want in wanted]
+    nothing = [None] * (1 + len(ctx.options))
+    return (found[:first], found[first:second], found[second:], *nothing)
+
+
+_library.impl("unroll", _forward, "CompositeExplicitAutograd")
+_library.impl("unroll_backward", _backward, "CompositeExplicitAutograd")
+torch.library.register_fake("throughtime::unroll", _fake_forward, lib=_library)
+torch.library.register_fake("throughtime::unroll_backward", _fake_backward, lib=_library)
+torch.library.register_autograd("throughtime::unroll", _autograd, setup_context=_setup_context, lib=_library)

@@ -1,0 +1,76 @@
+"""`dynamic_rnn` while torch.compile looks on: the call becomes one operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime.cells._base import RNNCell
+from throughtime.unroll import _operator as _  # the operator must exist before it is called
+
+
+def is_one_operator(cell: Any, inputs: Any) -> bool:
+    """Whether torch.compile is looking on and can see the call as one node: a `tt.RNNCell` on padded inputs.
+
+    Other calls are traced step by step, on the reference.
+    """
+    return (
+        torch.compiler.is_compiling()
+        and not torch.compiler.is_exporting()
+        and isinstance(cell, RNNCell)
+        and all(not isinstance(size, torch.Size) or len(size) for size in _nest.flatten(cell.state_size))
+        and all(isinstance(leaf, Tensor) and not leaf.is_nested for leaf in _nest.flatten(inputs))
+    )
+
+
+def unroll_as_operator(
+    cell: RNNCell,
+    inputs: Any,
+    sequence_length: Any,
+    initial_state: Any,
+    dtype: torch.dtype | None,
+    parallel_iterations: int | None,
+    time_major: bool,
+    *,
+    reverse: bool = False,
+    all_states: bool = False,
+) -> tuple[Any, ...]:
+    """What `dynamic_rnn` returns."""
+    leaves = _nest.flatten(inputs)
+    batch = leaves[0].shape[1 if time_major else 0]
+    if initial_state is None:
+        assert dtype is not None
+        initial_state = cell.zero_state(batch, dtype, device=leaves[0].device)
+    state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
+    state_leaves = [leaf.to(leaves[0].device) for leaf in _nest.flatten(state)]
+    output_dtype = state_leaves[0].dtype if dtype is None else dtype
+    lengths = sequence_length
+    if lengths is not None and not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths)
+    named = list(cell.named_parameters()) + list(cell.named_buffers())
+    tensors = [tensor for _name, tensor in named]
+    train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state_leaves])
+    results = torch.ops.throughtime.unroll(
+        tensors,
+        leaves,
+        state_leaves,
+        lengths,
+        [name for name, _tensor in named],
+        cell.number,
+        output_dtype,
+        time_major,
+        reverse,
+        all_states,
+        parallel_iterations,
+        train,
+    )
+    count = len(_nest.flatten(cell.output_size))
+    states = len(state_leaves)
+    outputs = _nest.pack_as(cell.output_size, results[:count])
+    if not all_states:
+        return outputs, _nest.pack_as(state, results[count : count + states])
+    final = _nest.pack_as(state, results[count + states : count + 2 * states])
+    return outputs, final, _nest.pack_as(state, results[count : count + states])
