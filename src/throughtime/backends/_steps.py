@@ -61,10 +61,13 @@ class Steps:
         return stream[start : start + (count - 1) * self.row_stride + 1 : self.row_stride]
 
     def split(self, stream: Tensor) -> list[Tensor]:
-        """The rows of every step, as views."""
+        """The rows of every step, side by side in memory: some operations of torch silently rely on that."""
         if self.row_stride == 1 and self.starts[0] == 0:
             return list(stream.split(self.counts))
-        return [self.rows(stream, step) for step in range(len(self.counts))]
+        if self.row_stride == 1:
+            return [self.rows(stream, step) for step in range(len(self.counts))]
+        by_time = stream.unflatten(0, (self.batch_size, self.row_stride)).transpose(0, 1).contiguous()
+        return [by_time[start] for start in self.starts]
 
     def previous(self, stream: Tensor, initial: Tensor) -> Tensor:
         """For every row of every step the row of the step before it; for the first step, that of `initial`."""

@@ -85,8 +85,18 @@ def _new(fill: OpOverload) -> Callable[..., Tensor]:
 
 
 def _select_backward(grad: Tensor, sizes: list[int], dim: int, index: int) -> Tensor:
-    zeros = aten.zeros.default(sizes, dtype=grad.dtype, device=grad.device)
-    return aten.select_scatter.default(zeros, grad, dim, index)
+    dim, index = dim % len(sizes), index % sizes[dim]
+    return _slice_backward(aten.unsqueeze.default(grad, dim), sizes, dim, index, index + 1, 1)
+
+
+def _masked_fill(value: Tensor, mask: Tensor, fill: Any) -> Tensor:
+    if not isinstance(fill, Tensor):
+        fill = aten.full.default([], fill, dtype=value.dtype, device=value.device)
+    return aten.where.self(mask, fill, value)
+
+
+def _fill(value: Tensor, fill: Any) -> Tensor:
+    return _full_like(value, fill)
 
 
 def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: int, step: int) -> Tensor:
@@ -115,4 +125,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.new_full.default: _new(aten.full.default),
     aten.select_backward.default: _select_backward,
     aten.slice_backward.default: _slice_backward,
+    aten.masked_fill.Scalar: _masked_fill,
+    aten.masked_fill.Tensor: _masked_fill,
+    aten.fill.Scalar: _fill,
 }

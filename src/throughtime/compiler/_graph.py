@@ -90,6 +90,19 @@ class Node:
         """Whether it draws random numbers: such a node is never merged with another."""
         return torch.Tag.nondeterministic_seeded in self.target.tags
 
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether every element of the result comes from the elements at its own place.
+
+        The gradients of pointwise operations are of that kind too, though torch does not tag them so.
+        """
+        if torch.Tag.pointwise in self.target.tags:
+            return True
+        forward = getattr(torch.ops.aten, self.name.removesuffix("_backward"), None)
+        if forward is None or not self.name.endswith("_backward"):
+            return False
+        return any(torch.Tag.pointwise in getattr(forward, name).tags for name in forward.overloads())
+
     def arg(self, name: str) -> Any:
         """An argument by the name it has in the operation's schema, its default if it was left out."""
         for position, argument in enumerate(self.target._schema.arguments):

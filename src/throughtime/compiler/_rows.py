@@ -37,10 +37,7 @@ def check_rows(graph: Graph, backward_start: int) -> set[Value]:
 
 def _apply_rule(node: Node) -> set[Value]:
     """The results that are totals; all others have been shown to be independent from row to row."""
-    # The gradients of pointwise operations are pointwise, though torch does not tag them so.
-    forward = getattr(torch.ops.aten, node.name.removesuffix("_backward"), None)
-    tags = {tag for name in (forward.overloads() if forward else ()) for tag in getattr(forward, name).tags}
-    if torch.Tag.pointwise in node.target.tags or (node.name.endswith("_backward") and torch.Tag.pointwise in tags):
+    if node.is_pointwise:
         _pointwise(node)
         return set()
     rule = RULES.get(node.name)

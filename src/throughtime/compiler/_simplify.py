@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
+from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value, map_values
 
 aten = torch.ops.aten
 
@@ -136,6 +136,55 @@ def _is_cut_up(value: Value, users: dict[Value, list[Node]], graph: Graph) -> bo
     )
 
 
+def turn_products(graph: Graph) -> Rewriter:
+    """Products on columns, `W @ h.T`, become products on rows, `(h @ W.T).T`; turning twice is not turning at all."""
+    rewriter = Rewriter()
+    turned: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if _is_transpose(node):
+            source = rewriter.resolve(node.args[0])
+            turned[node.result] = source
+            if source in turned:
+                rewriter.replace(node.result, turned[source])
+                continue
+        elif node.name == "mm":
+            left, right = map(rewriter.resolve, node.args)
+            if not left.has_rows and right.row_axis == 1 and right in turned:
+                weights = rewriter.call(aten.t.default, left, shape=left.shape[::-1], like=left)
+                shape = node.result.shape[::-1]
+                product = rewriter.call(aten.mm.default, turned[right], weights, shape=shape, like=node.result)
+                result = rewriter.call(aten.t.default, product, shape=node.result.shape, like=node.result)
+                turned[result] = product
+                rewriter.replace(node.result, result)
+                continue
+        elif _turns(node, rewriter, turned):
+            shape, swap = node.result.shape[::-1], {value: rewriter.resolve(value) for value in node.values}
+            swap = {value: turned.get(now, now) for value, now in swap.items()}
+            args, kwargs = map_values(swap.__getitem__, (node.args, node.kwargs))
+            straight = Value(node.result.name, shape, node.result.dtype)
+            rewriter.nodes.append(Node(node.target, args, kwargs, (straight,)))
+            result = rewriter.call(aten.t.default, straight, shape=node.result.shape, like=node.result)
+            turned[result] = straight
+            rewriter.replace(node.result, result)
+            continue
+        rewriter.keep(node)
+    return rewriter
+
+
+def _turns(node: Node, rewriter: Rewriter, turned: dict[Value, Value]) -> bool:
+    """Whether a pointwise operation is on columns only, with nothing that would have to be turned the other way."""
+    if not node.is_pointwise or node.result.row_axis != 1 or len(node.result.shape) != 2:
+        return False
+    values = [rewriter.resolve(value) for value in node.values]
+    return all(value in turned or not value.shape for value in values)
+
+
+def _is_transpose(node: Node) -> bool:
+    if node.name == "t" or (node.name == "transpose" and {node.args[1] % 2, node.args[2] % 2} == {0, 1}):
+        return len(node.result.shape) == 2
+    return node.name == "permute" and len(node.result.shape) == 2 and [dim % 2 for dim in node.args[1]] == [1, 0]
+
+
 def split_masks(graph: Graph) -> Rewriter:
     """An operation that computes gradients of rows and of parameters at once becomes two: only one is in the loop."""
     rewriter = Rewriter()
@@ -233,8 +282,8 @@ def _pieces(node: Node, made: dict[Value, Node], known: dict[Value, list[Piece]]
     """What a node writes into zeros, in order; None if it is not of that kind."""
     if node.name == "slice_scatter":
         whole, piece = node.args[:2]
-        of_zeros = whole in made and made[whole].name == "zeros" and whole.row_axis == 0 and len(whole.shape) == 2
-        if not of_zeros or node.arg("dim") % 2 != 1 or node.arg("step") != 1:
+        of_zeros = whole in made and made[whole].name == "zeros" and whole.row_axis == 0
+        if not of_zeros or node.arg("dim") % len(whole.shape) != 1 or node.arg("step") != 1:
             return None
         start, stop = node.arg("start") or 0, node.arg("end")
         return [(start, whole.shape[1] if stop is None else min(stop, whole.shape[1]), piece)]
@@ -251,7 +300,7 @@ def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[Piece]) -> Valu
     parts, position = [], 0
     for start, stop, piece in [*pieces, (width, width, whole)]:
         if start > position:
-            gap = (ROWS, start - position)
+            gap = (ROWS, start - position, *whole.shape[2:])
             parts.append(rewriter.call(aten.zeros.default, list(gap), shape=gap, like=whole))
         if piece is not whole:
             parts.append(rewriter.resolve(piece))
@@ -285,4 +334,4 @@ def _key(tree: Any) -> Any:
     return (type(tree), tree) if isinstance(tree, int | float) else tree
 
 
-PASSES: tuple[Pass, ...] = (split_masks, drop_identities, merge_slices, join_padded, split_products, merge_slices, merge_equal)
+PASSES: tuple[Pass, ...] = (split_masks, drop_identities, turn_products, merge_slices, join_padded, split_products, merge_slices, merge_equal)

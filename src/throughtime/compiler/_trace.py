@@ -368,9 +368,8 @@ class _Recording(TorchDispatchMode):
             overload = aten.bernoulli.p
         if overload is None or shared or not made_here:
             raise Uncompilable(f"it changes a tensor in place that is seen elsewhere (aten.{name})")
-        inner_args, inner_kwargs = self._inner((args, kwargs))
-        out = overload(*inner_args, **inner_kwargs)
-        noted = self._note(overload, args, kwargs, out)
+        with self:
+            noted = overload(*args, **kwargs)
         target.value, target.inner = noted.value, noted.inner
         return target
 
