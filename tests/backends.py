@@ -12,10 +12,7 @@ import torch
 import throughtime as tt
 from compare import compare
 from descriptors import Case
-from unrolls import Lengths, Unrolling, dynamic
-
-COMPILED = ("aten", "numba")
-EVERY_BACKEND = ("reference", *COMPILED)
+from unrolls import COMPILED, EVERY_BACKEND, Lengths, Unrolling, dynamic, on
 
 REFUSED = {
     ("aten", "scalar state"): "has no rows, but a gradient",
@@ -28,16 +25,6 @@ REFUSED = {
 
 every_backend = pytest.mark.parametrize("backend", EVERY_BACKEND)
 compiled_backends = pytest.mark.parametrize("backend", COMPILED)
-
-
-def on(backend: str, unroll: Unrolling = dynamic, **options: Any) -> Unrolling:
-    """An unroll, forced to one backend."""
-
-    def run(*problem: Any) -> Any:
-        with tt.backend(backend):
-            return unroll(*problem, **options)
-
-    return run
 
 
 def check_on(backend: str, case: Case, lengths: Lengths, unroll: Unrolling = dynamic, **options: Any) -> None:

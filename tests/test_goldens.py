@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
-from backends import EVERY_BACKEND, REFUSED, raises_refusal
+from backends import REFUSED, every_backend, raises_refusal
 
 # The tool and its tests share the format of the files and the list of cases.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -351,7 +351,7 @@ def test_tensorflow_answers_the_same_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDENS if not name.startswith(BY_HAND)])
-@pytest.mark.parametrize("backend", EVERY_BACKEND)
+@every_backend
 def test_tensorflow_answers_the_same(backend: str, name: str) -> None:
     reason = REFUSED.get((backend, name.split("/")[1]))
     with tt.backend(backend), nullcontext() if reason is None else raises_refusal(backend, reason):

@@ -168,7 +168,7 @@ def test_a_finished_row_of_raw_rnn_is_out_of_reach(inputs: Tensor) -> None:
 
 
 class RowCounter(tt.RNNCell):
-    """Remembers how many rows each call had."""
+    """Remembers how many rows each call had; since a step changes the cell, nobody but the reference may run it."""
 
     state_size = output_size = 3
 
@@ -270,5 +270,6 @@ def test_dense_inputs_are_not_copied(time_major: bool) -> None:
 
     x = torch.ones(2, 2, 3)
     for lengths in (None, [2, 2]):
-        tt.dynamic_rnn(Looks(), x, lengths, dtype=torch.float32, time_major=time_major)
+        with tt.backend("reference"):
+            tt.dynamic_rnn(Looks(), x, lengths, dtype=torch.float32, time_major=time_major)
     assert seen == [x.untyped_storage().data_ptr()] * 4

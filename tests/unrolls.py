@@ -21,6 +21,19 @@ Lengths = Sequence[int] | None
 Unrolling = Callable[[Any, Any, Lengths, Any, torch.dtype], tuple[Any, Any]]
 """`unroll(cell, inputs, lengths, state, dtype)`, with inputs and outputs [B, T, ...]."""
 
+COMPILED = ("aten", "numba")
+EVERY_BACKEND = ("reference", *COMPILED)
+
+
+def on(backend: str, unroll: Unrolling, **options: Any) -> Unrolling:
+    """An unroll that runs on one backend."""
+
+    def run(*problem: Any) -> Any:
+        with tt.backend(backend):
+            return unroll(*problem, **options)
+
+    return run
+
 
 def transposed(tree: Any) -> Any:
     """Batch-major sequences as time-major ones, or back."""
@@ -228,13 +241,12 @@ class Unroll(NamedTuple):
     by_hand: bool = False
 
     def check(self, case: Case, lengths: Lengths, backend: str = "auto") -> None:
-        """Compare values, final states and all gradients with the reference."""
+        """Compare values, final states and all gradients: a compiled backend with the reference, else with the oracle."""
+        runs = on("reference", self.run) if backend in COMPILED else self.reference, on(backend, self.run)
         reference, candidate = (
-            lambda cell, inputs, state, run=run: run(cell, inputs, lengths, state, case.dtype)
-            for run in (self.reference, self.run)
+            lambda cell, inputs, state, run=run: run(cell, inputs, lengths, state, case.dtype) for run in runs
         )
-        with tt.backend(backend):
-            compare(reference, candidate, case.cell, case.inputs, case.state)
+        compare(reference, candidate, case.cell, case.inputs, case.state)
 
 
 UNROLLS = [

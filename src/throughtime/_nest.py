@@ -19,12 +19,13 @@ from throughtime._errors import problem, type_name
 Nest = Any
 """A leaf, or a tuple, list, dict or named tuple of nests."""
 
+_STRUCTURES = (tuple, list, dict)
 _LEAVES = (torch.Tensor, torch.Size, PackedSequence)
 
 
 def is_nest(value: object) -> bool:
     """Whether `value` is a structure rather than a leaf."""
-    return isinstance(value, tuple | list | dict) and not isinstance(value, _LEAVES)
+    return isinstance(value, _STRUCTURES) and not isinstance(value, _LEAVES)
 
 
 def children(node: Nest) -> list[Any]:

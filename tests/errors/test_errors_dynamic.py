@@ -364,9 +364,19 @@ def test_a_cell_that_was_never_initialised() -> None:
 def test_a_wrong_first_step_is_the_last() -> None:
     seen = []
     cell = Returning(lambda inputs, state: (seen.append(inputs), state))
-    with pytest.raises(TypeError, match="no tensor"):
+    with pytest.raises(TypeError, match="no tensor"), tt.backend("reference"):
         run(cell, X)
     assert len(seen) == 1
+
+
+def test_a_wrong_step_is_traced_for_nothing() -> None:
+    """What is wrong with a step is said by the reference, in the same words, whoever has found it first."""
+    cell = Returning(lambda inputs, state: (None, state))
+    with pytest.raises(TypeError) as direct, tt.backend("reference"):
+        run(cell, X)
+    with pytest.raises(TypeError, match="no tensor") as found:
+        run(cell, X)
+    assert str(found.value) == str(direct.value)
 
 
 def test_a_cell_of_its_own_may_fail_in_its_own_words() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,8 @@ RIGHT: dict[Callable[..., Any], Callable[[], dict[str, Any]]] = {
     tt.stack_bidirectional_dynamic_rnn: lambda: {"cells_fw": layers(), "cells_bw": layers(), "inputs": X, "dtype": F32},
     tt.raw_rnn: lambda: {"cell": Watched(), "loop_fn": loop_fn},
     tt.while_loop: lambda: {"cond": once(), "body": lambda *variables: variables, "loop_vars": [torch.tensor(0)]},
+    tt.explain: lambda: {"cell": Watched(), "inputs": X, "dtype": F32},
+    tt.backend: lambda: {"name": "auto"},
     tt.TensorArray: lambda: {"dtype": F32},
     tt.RNN: lambda: {"cell": Watched()},
     tt.BasicRNNCell: lambda: {"num_units": H},
@@ -86,8 +89,11 @@ PLACES = [(function, name) for function in RIGHT for name in inspect.signature(f
 
 
 def use(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """Call a function; what is a cell or a module then runs, so that junk it has kept is met."""
+    """Call a function; what is a cell, a module or a context then runs, so that junk it has kept is met."""
     made = function(**arguments)
+    if isinstance(made, AbstractContextManager):
+        with made:
+            return
     inputs = torch.zeros(B, 2, 1, dtype=torch.int64) if isinstance(made, tt.EmbeddingWrapper) else X
     if isinstance(made, tt.RNNCell):
         tt.dynamic_rnn(made, inputs, dtype=F32)

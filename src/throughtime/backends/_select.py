@@ -199,7 +199,19 @@ def _situation(
         return "its inputs or state are tensors of a class of their own"
     if any(leaf.device.type not in ("cpu", "cuda") for leaf in (*inputs, *state)):
         return f"there are no kernels for the device {inputs[0].device}"
-    if not inside_operator and (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+    stop = compiling_stops(inside_operator=inside_operator)
+    if stop is not None:
+        return stop
+    if swap_memory and inputs[0].is_cuda:
+        return "memory is swapped between the steps of the loop"
+    if isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters()):
+        return "its parameters do not exist yet: the first call makes them"
+    return None
+
+
+def compiling_stops(*, inside_operator: bool = False) -> str | None:
+    """Why nothing can be compiled at this moment: somebody wants to see every operation."""
+    if not inside_operator and (torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None):
         return "the call itself is being traced"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transform of torch.func is at work"
@@ -207,10 +219,6 @@ def _situation(
         return "a dispatch mode of torch is at work"
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is at work"
-    if swap_memory and inputs[0].is_cuda:
-        return "memory is swapped between the steps of the loop"
-    if isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters()):
-        return "its parameters do not exist yet: the first call makes them"
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.compiler import ROWS, Node, Source, Value
+from throughtime.compiler import ROWS, Graph, Node, Source, Value
 
 Env = dict[Value, Tensor]
 
@@ -22,6 +22,7 @@ class TorchFunction:
 
     def __init__(self, name: str, nodes: Sequence[Node], gives: Iterable[Value]) -> None:
         self.gives = list(dict.fromkeys(gives))
+        nodes = _fuse_bias(nodes, set(self.gives))
         made = {value for node in nodes for value in node.results}
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
@@ -39,6 +40,25 @@ class TorchFunction:
         """Run on the values of `takes`, in order."""
         results: tuple[Tensor, ...] = self._function(rows, generators, *args)
         return results
+
+
+def _fuse_bias(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """`x @ W` and then `+ b` is one operation of torch, which goes over the result once instead of twice."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+    fused: dict[int, Node] = {}
+    gone: set[int] = set()
+    for node in nodes:
+        if node.target is not torch.ops.aten.add.Tensor or node.arg("alpha") != 1:
+            continue
+        product, bias = node.args[:2]
+        inner = made.get(product) if isinstance(product, Value) else None
+        if inner is None or inner.name != "mm" or product in gives or len(users[product]) != 1:
+            continue
+        if isinstance(bias, Value) and bias.shape == product.shape[1:] and bias.dtype == product.dtype:
+            fused[id(node)] = Node(torch.ops.aten.addmm.default, (bias, *inner.args), {}, node.results)
+            gone.add(id(inner))
+    return [fused.get(id(node), node) for node in nodes if id(node) not in gone]
 
 
 class _Writer:

@@ -21,6 +21,9 @@ from throughtime.compiler._errors import Uncompilable
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
 BOOKKEEPING = frozenset(vars(nn.Module())) - _HOOKS - {"training"} | {"_load_hook", "_initialize_hook"}
+_SEQUENCES = (list, tuple)
+_PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
+_FUNCTIONS = frozenset({types.FunctionType, types.BuiltinFunctionType})
 _PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, type)
 
 
@@ -40,12 +43,17 @@ class Anatomy:
 
     def _describe(self, thing: Any, path: str, parts: list[Any]) -> None:
         kind = type(thing)
-        if isinstance(thing, Tensor):
-            parts.append(self._tensor(thing, path))
-        elif kind in _PRIMITIVES or isinstance(thing, _PRIMITIVES):
+        # The common kinds first: a cell is looked at again at every call.
+        if kind in _PLAIN:
             # The type as well: 1, 1.0 and True are equal but do not compute the same.
             parts.append((kind, thing))
-        elif isinstance(thing, list | tuple):
+        elif isinstance(thing, Tensor):
+            parts.append(self._tensor(thing, path))
+        elif kind in _FUNCTIONS:
+            parts.append(thing)
+        elif isinstance(thing, _PRIMITIVES):
+            parts.append((kind, thing))
+        elif isinstance(thing, _SEQUENCES):
             parts.append((kind, len(thing)))
             for index, part in enumerate(thing):
                 self._describe(part, f"{path}[{index}]", parts)
@@ -121,7 +129,7 @@ class _Shadows:
             return self._replace(thing)
         if isinstance(thing, _PRIMITIVES):
             return thing
-        if isinstance(thing, list | tuple):
+        if isinstance(thing, _SEQUENCES):
             parts = [self.of(part) for part in thing]
             return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
         if isinstance(thing, dict):

@@ -86,8 +86,12 @@ def check_state(
             fix = f"Pass `dtype=torch.float32`, or `{name}`."
             raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
         what = f"the zero state of {type(cell).__name__}"
-        with torch.device(device):
-            initial = initial_state(cell, batch_size, check_dtype("dtype", dtype))
+        dtype = check_dtype("dtype", dtype)
+        if device.type == "cpu" == torch.get_default_device().type:
+            initial = initial_state(cell, batch_size, dtype)
+        else:
+            with torch.device(device):
+                initial = initial_state(cell, batch_size, dtype)
     _nest.check_nested(cell.state_size, initial, what)
     return fit_state(cell.state_size, initial, batch_size, device, what)
 

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime.backends._checkpoint import recomputed
+from throughtime.backends._execute import Executable
 from throughtime.backends._noise import Noise
 from throughtime.backends._operator import Call, run
-from throughtime.backends._select import Choice
 from throughtime.backends._steps import Steps
 from throughtime.backends.reference import Walk
 from throughtime.unroll._schedule import Schedule
 
 
 def walk_compiled(
-    choice: Choice,
+    executable: Executable,
+    tensors: Sequence[Tensor],
     cell: Any,
     schedule: Schedule,
     rows: Sequence[Tensor],
@@ -29,23 +30,23 @@ def walk_compiled(
     checkpoint_every: int | None,
 ) -> Walk:
     """Outputs and states as nests of rows [N, ...] of all steps, and the final state [B, ...]."""
-    executable, anatomy = choice.executable, choice.anatomy
-    assert executable is not None
-    assert anatomy is not None
     device = rows[0].device
     noise = Noise(cell, device, is_random=executable.is_random)
     call = Call(executable, schedule.steps, noise, executable.draw(noise.generator), parallel_iterations)
     leaves = _nest.flatten(schedule.sort(state))
     # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
     rowless = [not leaf.ndim for leaf in leaves]
-    leaves = [leaf.expand(call.steps.batch_size) if alone else leaf for leaf, alone in zip(leaves, rowless, strict=True)]
+    if any(rowless):
+        leaves = [leaf if leaf.ndim else leaf.expand(call.steps.batch_size) for leaf in leaves]
     if checkpoint_every is None:
-        outputs, final = run(call, anatomy.tensors, rows, leaves)
+        outputs, final = run(call, tensors, rows, leaves)
     else:
-        outputs, final = _run_blocks(call, cell, anatomy.tensors, rows, leaves, checkpoint_every)
+        outputs, final = _run_blocks(call, cell, tensors, rows, leaves, checkpoint_every)
     count = len(_nest.flatten(cell.output_size))
-    final = [leaf[0] if alone else leaf for leaf, alone in zip(final, rowless, strict=True)]
-    kept = [leaf[call.steps.offset] if alone else leaf for leaf, alone in zip(outputs[count:], rowless, strict=False)]
+    kept = outputs[count:]
+    if any(rowless):
+        final = [leaf[0] if alone else leaf for leaf, alone in zip(final, rowless, strict=True)]
+        kept = [leaf[call.steps.offset] if alone else leaf for leaf, alone in zip(kept, rowless, strict=False)]
     states = [_nest.pack_as(state, kept)] if kept else []
     return Walk([_nest.pack_as(cell.output_size, outputs[:count])], states, _nest.pack_as(state, final))
 

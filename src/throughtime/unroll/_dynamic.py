@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem
-from throughtime.cells._base import check_cell
+from throughtime.cells._base import begin_sequence, check_cell
 from throughtime.unroll._arguments import (
     check_checkpoint_every,
     check_dtypes_agree,
@@ -20,8 +21,9 @@ from throughtime.unroll._arguments import (
     check_state,
     note_scope,
 )
-from throughtime.unroll._engine import Unrolled, check_fits, unroll
+from throughtime.unroll._engine import Unrolled, check_fits, unroll, unroll_compiled
 from throughtime.unroll._form import Form, open_inputs
+from throughtime.unroll._recall import Known, Signature, recall, remember, signature
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
@@ -73,6 +75,11 @@ def dynamic_rnn(
     if checkpoint_every is None and is_one_operator(cell, inputs):
         arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major)
         return unroll_as_operator(*arguments, all_states=all_states)
+    options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
+    call = None if sequence_length is not None else signature(cell, inputs, initial_state, options)
+    known = None if call is None else recall(call)
+    if call is not None and known is not None:
+        return _again(call, known, cell, inputs, initial_state)
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)
@@ -94,7 +101,25 @@ def dynamic_rnn(
     )
     result = run()
     note_scope(cell, scope)
-    return tuple(result) if all_states else (result.outputs, result.state)
+    if call is not None and result.choice is not None:
+        remember(call, Known.of(cell, result, form, inputs.device, options, given=initial_state is not None))
+    return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
+
+
+def _again(call: Signature, known: Known, cell: Any, inputs: Tensor, initial_state: Any) -> tuple[Any, ...]:
+    """A call like one that has passed all checks before."""
+    if initial_state is None:
+        initial_state = known.zero_state(cell)
+    state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
+    begin_sequence(cell)
+    rows = known.schedule.rows(inputs)
+    cell.check_values(rows)
+    result = unroll_compiled(
+        known.choice, call.anatomy.tensors, cell, known.form, known.schedule, [rows], state, **known.options
+    )
+    if known.options["all_states"]:
+        return result.outputs, result.state, result.states
+    return result.outputs, result.state
 
 
 def plan_dynamic(

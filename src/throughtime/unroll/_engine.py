@@ -11,7 +11,7 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import problem, type_name
 from throughtime.backends import reference
-from throughtime.backends._select import choose
+from throughtime.backends._select import Choice, choose
 from throughtime.backends._step import Step, is_row_leaf
 from throughtime.backends._swap import swapping
 from throughtime.cells._base import RNNCell, begin_sequence, build_for, is_lazy_cell
@@ -21,11 +21,12 @@ from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
 
 
 class Unrolled(NamedTuple):
-    """Outputs in the form of the inputs, the final state, and all states if they were asked for."""
+    """Outputs in the form of the inputs, the final state, all states if they were asked for, and what ran them."""
 
     outputs: Any
     state: Any
     states: Any
+    choice: Choice | None = None
 
 
 def unroll(
@@ -65,19 +66,11 @@ def unroll(
         build_for(cell, blank_step(form, inputs), state)
     choice = choose(step, inputs, rows, state, keep_states=all_states, swap_memory=swap_memory)
     if choice.executable is not None:
-        walk = walk_compiled(
-            choice,
-            cell,
-            schedule,
-            rows,
-            state,
-            parallel_iterations=parallel_iterations,
-            checkpoint_every=checkpoint_every,
-        )
-        outputs, states = walk.outputs[0], walk.states
-        final = schedule.unsort(walk.state)
-        restored = _nest.map_leaves(schedule.restore, outputs)
-        return Unrolled(restored, final, _restored_states(form, schedule, states[0], final) if all_states else None)
+        assert choice.anatomy is not None
+        options = {"parallel_iterations": parallel_iterations, "checkpoint_every": checkpoint_every}
+        tensors = choice.anatomy.tensors
+        result = unroll_compiled(choice, tensors, cell, form, schedule, rows, state, all_states=all_states, **options)
+        return result._replace(choice=choice)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
@@ -90,6 +83,36 @@ def unroll(
     final = schedule.unsort(walk.state)
     kept = _all_states(form, schedule, walk.states, final) if all_states else None
     return Unrolled(_join(schedule, walk.outputs), final, kept)
+
+
+def unroll_compiled(
+    choice: Choice,
+    tensors: Sequence[Tensor],
+    cell: Any,
+    form: Form,
+    schedule: Schedule,
+    rows: Sequence[Tensor],
+    state: Any,
+    *,
+    all_states: bool,
+    parallel_iterations: int | None,
+    checkpoint_every: int | None,
+) -> Unrolled:
+    """The walk as one operation, on the rows of all steps."""
+    assert choice.executable is not None
+    walk = walk_compiled(
+        choice.executable,
+        tensors,
+        cell,
+        schedule,
+        rows,
+        state,
+        parallel_iterations=parallel_iterations,
+        checkpoint_every=checkpoint_every,
+    )
+    final = schedule.unsort(walk.state)
+    outputs = _nest.map_leaves(schedule.restore, walk.outputs[0])
+    return Unrolled(outputs, final, _restored_states(form, schedule, walk.states[0], final) if all_states else None)
 
 
 def _restored_states(form: Form, schedule: Schedule, states: Any, final: Any) -> Any:

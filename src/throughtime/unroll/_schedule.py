@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -81,11 +82,8 @@ class Dense(Schedule):
 
     @property
     def steps(self) -> Steps:
-        batch, time = self._form.batch_size, self._form.max_time
         together = self._turned or self._axis == 0
-        offset = torch.arange(time) * (batch if together else 1)
-        offset = offset if self._direction == 1 else offset.flip(0)
-        return Steps(torch.full((time,), batch), offset, 1 if together else time, batch)
+        return _dense_steps(self._form.batch_size, self._form.max_time, together, self._direction)
 
     def rows(self, leaf: Tensor) -> Tensor:
         return self._form.rows(leaf.transpose(0, 1) if self._turned else leaf)
@@ -106,6 +104,15 @@ class Dense(Schedule):
 
     def unsort(self, state: Any) -> Any:
         return state
+
+
+@lru_cache(maxsize=256)
+def _dense_steps(batch: int, time: int, together: bool, direction: int) -> Steps:
+    """The steps of a dense batch, whose rows lie step by step or sequence by sequence; small calls ask again and again."""
+    with torch.inference_mode(False), torch.device("cpu"):
+        offset = torch.arange(time) * (batch if together else 1)
+        offset = offset if direction == 1 else offset.flip(0)
+        return Steps(torch.full((time,), batch), offset, 1 if together else time, batch)
 
 
 class Ragged(Schedule):

@@ -106,7 +106,7 @@ def _add_join(graph: Graph, op: Op) -> None:
     graph.joins[op.result.name] = op.result
     start = 0
     for position, row in enumerate(op.rows):
-        part = Row(f"{op.result.name}#{position}", row.width, row.dtype)
+        part = Row(f"{op.result.name}[{start}:{start + row.width}]#{position}", row.width, row.dtype)
         graph.ops.append(Op(COPY, part, (row,)))
         graph.parts[part.name] = (op.result.name, start)
         start += row.width

@@ -61,8 +61,10 @@ def sink_slices(ops: list[Op], wanted: set[str]) -> list[Op]:
             for cut in cuts:
                 del kept[cut.result.name]
         for made in [op] if groups is None else _sliced(op, [cuts[0] for cuts in groups])[::-1]:
-            kept[made.result.name] = made
-            for row in made.rows:
+            # A slice that is there already moves up to where it is first needed.
+            known = kept.pop(made.result.name, None)
+            kept[made.result.name] = known or made
+            for row in made.rows if known is None else ():
                 uses[row.name].append(made)
     return [_renamed(op, same) for op in reversed(kept.values())]
 
@@ -99,9 +101,9 @@ def _sliced(op: Op, slices: list[Op]) -> list[Op]:
     for cut in slices:
         start, stop = bounds(cut)
         args: list[Operand] = []
-        for position, arg in enumerate(op.args):
+        for arg in op.args:
             if isinstance(arg, Row) and arg.width > 1:
-                part = Row(f"{cut.result.name}#{position}", stop - start, arg.dtype)
+                part = Row(f"{arg.name}[{start}:{stop}]", stop - start, arg.dtype)
                 new.append(Op("slice", part, (arg, start, stop)))
                 args.append(part)
             else:

@@ -30,11 +30,11 @@ Registers = dict[str, Value]
 def lanes_for(ops: list[Op], columns: int, host: Host) -> int:
     """How many columns to take at a time: a register of the narrowest numbers around; truth values come along.
 
-    Long functions take several registers at a time, so that their chains of operations overlap.
+    Long functions and reductions take several registers at a time, so that their chains of operations overlap.
     """
     dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
     lanes = host.lanes(min((dtype.itemsize for dtype in dtypes), default=4))
-    chains = _CHAINS if any(op.kind in VECTOR_FUNCTIONS for op in ops) else 1
+    chains = _CHAINS if any(op.kind in VECTOR_FUNCTIONS or op.kind in REDUCTIONS for op in ops) else 1
     return lanes * min(chains, max(1, columns // lanes))
 
 

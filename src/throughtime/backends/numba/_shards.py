@@ -12,8 +12,11 @@ from throughtime.compiler._loop import LoopProgram, Matrix
 STEP_COST = 1.0
 """What a step costs a shard beside its rows, in rows: one row takes as long to multiply as two."""
 SHARD_NANOSECONDS = 60_000
-"""Work that is worth a thread of its own. Cutting the rows, waking a thread and hearing back from it costs 30 to 50 µs on
-a virtual machine, so a second thread begins to pay at 100 µs of work, two shards of this size."""
+"""Work that is worth a thread of its own.
+
+Cutting the rows, waking a thread and hearing back from it takes 30 to 50 µs on a virtual machine, so that a second thread
+begins to pay at about 100 µs of work; it gets some at two shards of this size.
+"""
 
 
 def nanoseconds_of(program: LoopProgram) -> float:

@@ -70,24 +70,29 @@ class _Listing:
 
     def _row_stage(self, stage: RowStage) -> Iterator[str]:
         yield "    for row in rows:"
+        numbers: set[str] = set()
         for phase in stage.phases:
             for op in phase.scalars:
-                yield from self._ops([op], " " * 8)
+                yield from self._ops([op], " " * 8, numbers)
             for columns, ops in phase.loops.items():
                 lanes = lanes_for(ops, columns, self.host)
                 yield f"        for {columns} columns, {min(lanes, columns)} at a time:"
-                yield from self._ops(ops, " " * 12)
+                yield from self._ops(ops, " " * 12, set(numbers))
+                numbers |= {op.result.name for op in ops if op.result.width == 1}
 
-    def _ops(self, ops: list[Op], indent: str) -> Iterator[str]:
-        made: set[str] = set()
+    def _ops(self, ops: list[Op], indent: str, made: set[str]) -> Iterator[str]:
+        """What is computed in registers, then what is written; `made` are the values in registers."""
         for op in ops:
             if op.kind != COPY:
-                yield f"{indent}{op.result.name} {'<-' if op.kind in REDUCTIONS else '='} {self._expression(op, made)}"
+                over = " over the columns" if op.kind in REDUCTIONS else ""
+                yield f"{indent}{op.result.name} = {self._expression(op, made)}{over}"
                 made.add(op.result.name)
         for op in ops:
             value = self._operand(op.args[0], made) if op.kind == COPY else op.result.name
             for place in self.plan.places.writes.get(op.result.name, ()):
-                yield f"{indent}{self._place(place, op.result)} = {value}  # {place.kind}"
+                target = self._place(place, op.result)
+                word = {"stored": "store", "carried": "carry"}.get(place.kind, "keep")
+                yield f"{indent}{word} {target}" + (f" = {value}" if target.removesuffix("[t]") != value else "")
 
     def _expression(self, op: Op, made: set[str]) -> str:
         args = [self._operand(arg, made) for arg in op.args]

@@ -1,0 +1,118 @@
+"""Calls that are known: one like it has passed every check and been compiled, so it can run at once.
+
+A small network is called again and again with tensors of the same shapes. What the checks at the door found out then
+holds as long as nothing that they looked at has changed: the structure of the cell, the shapes, dtypes and devices.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime.backends._select import Choice, compiling_stops, wanted_backend
+from throughtime.cells._base import RNNCell, initial_state, is_lazy_cell
+from throughtime.compiler import Anatomy
+from throughtime.unroll._engine import Unrolled
+from throughtime.unroll._form import Form
+from throughtime.unroll._schedule import Schedule, make_schedule
+
+_KNOWN: OrderedDict[Any, Known] = OrderedDict()
+_SIZE = 512
+_PLAIN = frozenset({type(None), bool, int, str, torch.dtype})
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the checks found out about a call."""
+
+    choice: Choice
+    form: Form
+    schedule: Schedule
+    options: dict[str, Any]
+    # The leaves of the zero state, with the batch; None if the cell makes its state in a way of its own.
+    leaves: list[dict[str, Any]] | None
+    make_state: Callable[[Any], Any]
+
+    @classmethod
+    def of(
+        cls, cell: Any, result: Unrolled, form: Form, device: torch.device, options: tuple[Any, ...], *, given: bool
+    ) -> Known:
+        """What there is to know once a call has run."""
+        assert result.choice is not None
+        dtype, parallel_iterations, _, _, _, all_states, checkpoint_every = options
+        chosen = {
+            "all_states": all_states,
+            "parallel_iterations": parallel_iterations or None,
+            "checkpoint_every": checkpoint_every,
+        }
+        blocks = bool(parallel_iterations) or checkpoint_every is not None
+        own = type(cell)
+        usual = own.zero_state is RNNCell.zero_state and own.get_initial_state is RNNCell.get_initial_state
+        leaves = None
+        if usual and not given:
+            final = _nest.flatten(result.state)
+            leaves = [{"size": leaf.shape, "dtype": leaf.dtype, "device": device} for leaf in final]
+
+        def make_state(cell: Any) -> Any:
+            with torch.device(device):
+                return initial_state(cell, form.batch_size, dtype)
+
+        return cls(result.choice, form, make_schedule(form, None, blocks=blocks), chosen, leaves, make_state)
+
+    def zero_state(self, cell: Any) -> Any:
+        """The state the cell starts from."""
+        if self.leaves is None:
+            return self.make_state(cell)
+        return _nest.pack_as(cell.state_size, [torch.zeros(**leaf) for leaf in self.leaves])
+
+
+class Signature(NamedTuple):
+    """A call as far as its checks and its compilation depend on it."""
+
+    key: Any
+    anatomy: Anatomy
+
+
+def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> Signature | None:
+    """The signature of a call that can be known; None for one that must go through all checks."""
+    if type(inputs) is not Tensor or not isinstance(cell, RNNCell) or is_lazy_cell(cell):
+        return None
+    kinds = tuple(map(type, options))
+    if not _PLAIN.issuperset(kinds):
+        return None
+    leaves = [] if initial_state is None else _nest.flatten(initial_state)
+    if any(type(leaf) is not Tensor for leaf in leaves) or inputs.is_nested or compiling_stops():
+        return None
+    anatomy = Anatomy(cell)
+    tensors = [inputs, *leaves]
+    kind = inputs.device.type
+    key = (
+        anatomy.structure,
+        tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors]),
+        type(initial_state),
+        options,
+        kinds,
+        wanted_backend(),
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind),
+        torch.get_default_dtype(),
+    )
+    return Signature(key, anatomy)
+
+
+def recall(signature: Signature) -> Known | None:
+    """What is known of such a call."""
+    return _KNOWN.get(signature.key)
+
+
+def remember(signature: Signature, known: Known) -> None:
+    """Keep what was found out; the oldest is forgotten when there is too much."""
+    _KNOWN[signature.key] = known
+    while len(_KNOWN) > _SIZE:
+        _KNOWN.popitem(last=False)

@@ -1,0 +1,312 @@
+"""Loop programs for tests of kernels: an interpreter in plain torch, programs made by hand, programs made at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime.backends._steps import Steps
+from throughtime.compiler._loop import (
+    BINARY,
+    REDUCTIONS,
+    Carry,
+    LoopProgram,
+    Matrix,
+    Op,
+    Operand,
+    Row,
+    check_loop,
+)
+
+
+@dataclass
+class Arguments:
+    """What a kernel runs on; `carried` and `stored` change."""
+
+    streams: list[Tensor]
+    lagged: list[tuple[Tensor, Tensor]]
+    constants: list[Tensor]
+    matrices: list[Tensor]
+    carried: list[Tensor]
+    stored: list[Tensor]
+
+    def copy(self) -> Arguments:
+        """The same, with results of its own."""
+        results = [[tensor.clone() for tensor in tensors] for tensors in (self.carried, self.stored)]
+        return Arguments(self.streams, self.lagged, self.constants, self.matrices, *results)
+
+    def results(self) -> list[Tensor]:
+        return [*self.carried, *self.stored]
+
+    def every(self) -> list[Any]:
+        """In the order in which a kernel takes them."""
+        return [self.streams, self.lagged, self.constants, self.matrices, self.carried, self.stored]
+
+
+def interpret(program: LoopProgram, given: Arguments, steps: Steps, first: int, last: int, origin: int = 0) -> None:
+    """Run the program as its documentation says, one step after another, all rows at once."""
+    order = range(first, last)
+    for t in reversed(order) if program.reverse else order:
+        rows = torch.arange(int(steps.active[t]))
+        here = steps.offset[t] + rows * steps.row_stride - origin
+        known: dict[str, Tensor] = {}
+        for row, stream in zip(program.streams, given.streams, strict=True):
+            known[row.name] = stream[here]
+        for row, (stream, initial) in zip(program.lagged, given.lagged, strict=True):
+            before = steps.offset[t - 1] + rows * steps.row_stride
+            known[row.name] = initial[rows] if t == 0 else stream[before]
+        for row, constant in zip(program.constants, given.constants, strict=True):
+            known[row.name] = constant.expand(len(rows), -1)
+        for matrix, value in zip(program.matrices, given.matrices, strict=True):
+            known[matrix.name] = value
+        for carry, value in zip(program.carried, given.carried, strict=True):
+            known[carry.before.name] = value[rows]
+        for op in program.body:
+            args = [known[arg.name] if isinstance(arg, Row | Matrix) else arg for arg in op.args]
+            known[op.result.name] = evaluate(op, args)
+        for row, stream in zip(program.stored, given.stored, strict=True):
+            stream[here] = known[row.name]
+        for carry, value in zip(program.carried, given.carried, strict=True):
+            value[rows] = known[carry.after.name]
+
+
+def evaluate(op: Op, args: list[Any]) -> Tensor:
+    """One operation on all rows."""
+    if op.kind in REDUCTIONS:
+        dtype = {"dtype": op.result.dtype} if op.kind in {"sum", "prod"} else {}
+        return getattr(torch, op.kind)(args[0], 1, keepdim=True, **dtype)
+    if op.kind in BINARY:
+        # A number takes the dtype of the row it meets.
+        args = [arg if isinstance(arg, Tensor) else torch.tensor(arg, dtype=op.rows[0].dtype) for arg in args]
+    special: dict[str, Callable[..., Tensor]] = {
+        "slice": lambda row, start, stop: row[:, start:stop],
+        "cat": lambda *rows: torch.cat(rows, 1),
+        "product": torch.matmul,
+        "cast": lambda row: row.to(op.result.dtype),
+    }
+    return special.get(op.kind, getattr(torch, op.kind, None))(*args)
+
+
+class Writer:
+    """Writes the body of a program: one method call, one operation."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.ops: list[Op] = []
+
+    def row(self, name: str, width: int) -> Row:
+        return Row(name, width, self.dtype)
+
+    def __call__(self, kind: str, *args: Operand, width: int | None = None, dtype: torch.dtype | None = None) -> Row:
+        rows = [arg for arg in args if isinstance(arg, Row)]
+        width = width or (1 if kind in REDUCTIONS else max(row.width for row in rows))
+        result = Row(f"t{len(self.ops)}", width, dtype or self.dtype)
+        self.ops.append(Op(kind, result, args))
+        return result
+
+    def parts(self, row: Row, count: int) -> list[Row]:
+        width = row.width // count
+        return [self("slice", row, part * width, (part + 1) * width, width=width) for part in range(count)]
+
+
+def make(
+    w: Writer, name: str, *, reverse: bool = False, carried: list[Carry], stored: list[Row], **inputs: Any
+) -> LoopProgram:
+    """The program of a writer, checked."""
+    groups = {key: tuple(inputs.get(key, ())) for key in ("streams", "lagged", "constants", "matrices")}
+    program = LoopProgram(
+        name=name, reverse=reverse, carried=tuple(carried), body=tuple(w.ops), stored=tuple(stored), **groups
+    )
+    check_loop(program)
+    return program
+
+
+def lstm(units: int, dtype: torch.dtype) -> LoopProgram:
+    """An LSTM whose input projection is a stream; in it are slices, all gates and two states."""
+    w = Writer(dtype)
+    x, c, h = w.row("x", 4 * units), w.row("c", units), w.row("h", units)
+    kernel = Matrix("kernel", units, 4 * units, dtype)
+    gates = w("add", w("product", h, kernel, width=4 * units), x)
+    i, j, f, o = w.parts(gates, 4)
+    forget = w("sigmoid", w("add", f, 1.0))
+    new_c = w("add", w("mul", c, forget), w("mul", w("sigmoid", i), w("tanh", j)))
+    new_h = w("mul", w("tanh", new_c), w("sigmoid", o))
+    carried = [Carry(c, new_c), Carry(h, new_h)]
+    return make(w, "lstm", streams=[x], matrices=[kernel], carried=carried, stored=[new_h, forget, gates])
+
+
+def lstm_backward(units: int, dtype: torch.dtype) -> LoopProgram:
+    """What runs backwards for an LSTM: a lagged stream, a joined row that is stored and multiplied."""
+    w = Writer(dtype)
+    i, j, f, o, new_c, d_out, c = (w.row(name, units) for name in ("i", "j", "f", "o", "new_c", "d_out", "c"))
+    d_c, d_h = w.row("d_c", units), w.row("d_h", units)
+    kernel = Matrix("kernel_t", 4 * units, units, dtype)
+    d = w("add", d_h, d_out)
+    squashed = w("tanh", new_c)
+    through = w("mul", w("mul", d, o), w("sub", 1.0, w("mul", squashed, squashed)))
+    total = w("add", d_c, through)
+
+    def gate(value: Row, grad: Row) -> Row:
+        return w("mul", grad, w("mul", value, w("sub", 1.0, value)))
+
+    d_j = w("mul", w("mul", total, i), w("sub", 1.0, w("mul", j, j)))
+    pieces = gate(i, w("mul", total, j)), d_j, gate(f, w("mul", total, c)), gate(o, w("mul", d, squashed))
+    d_gates = w("cat", *pieces, width=4 * units)
+    carried = [Carry(d_c, w("mul", total, f)), Carry(d_h, w("product", d_gates, kernel, width=units))]
+    streams = [i, j, f, o, new_c, d_out]
+    return make(
+        w,
+        "lstm_backward",
+        reverse=True,
+        streams=streams,
+        lagged=[c],
+        matrices=[kernel],
+        carried=carried,
+        stored=[d_gates],
+    )
+
+
+def layer_norm(units: int, dtype: torch.dtype) -> LoopProgram:
+    """Reductions, numbers for whole rows, constants, and a second product after them."""
+    w = Writer(dtype)
+    x, h, scale, shift = (w.row(name, units) for name in ("x", "h", "scale", "shift"))
+    first, second = (Matrix(name, units, units, dtype) for name in ("first", "second"))
+    y = w("add", w("product", h, first, width=units), x)
+    centred = w("sub", y, w("mul", w("sum", y), 1 / units))
+    deviation = w("rsqrt", w("add", w("mul", w("sum", w("mul", centred, centred)), 1 / units), 1e-3))
+    normal = w("add", w("mul", w("mul", centred, deviation), scale), shift)
+    new_h = w("add", w("tanh", normal), w("product", normal, second, width=units))
+    return make(
+        w, "layer_norm", streams=[x], constants=[scale, shift], matrices=[first, second], carried=[Carry(h, new_h)],
+        stored=[new_h, deviation],
+    )  # fmt: skip
+
+
+def softmax(units: int, dtype: torch.dtype) -> LoopProgram:
+    """Attention over the features: a maximum, a sum, a quotient, and a row joined from odd pieces."""
+    w = Writer(dtype)
+    x, h = w.row("x", units), w.row("h", units)
+    scores = w("add", x, h)
+    weights = w("exp", w("sub", scores, w("amax", scores)))
+    shares = w("div", weights, w("sum", weights))
+    front = w("slice", shares, 0, max(1, units // 3), width=max(1, units // 3))
+    joined = w("cat", front, w("amin", x), shares, width=front.width + 1 + units)
+    return make(w, "softmax", streams=[x], carried=[Carry(h, shares)], stored=[joined])
+
+
+def counter(units: int, dtype: torch.dtype) -> LoopProgram:
+    """Whole numbers and truth values: a count of steps, a value that stops growing."""
+    w = Writer(torch.int64)
+    x, total = Row("x", units, dtype), Row("total", units, dtype)
+    count, odd = Row("count", 1, torch.int64), Row("odd", units, torch.bool)
+    following = w("add", count, 1)
+    even = w("eq", w("remainder", following, 2), 0, dtype=torch.bool)
+    growing = w(
+        "logical_and", w("lt", x, 0.5, dtype=torch.bool), w("logical_not", odd, dtype=torch.bool), dtype=torch.bool
+    )
+    new = w("where", growing, w("add", total, x, dtype=dtype), total, dtype=dtype)
+    whole = w("cast", new, dtype=torch.int32)
+    carried = [Carry(total, new), Carry(count, following), Carry(odd, w("logical_or", growing, even, dtype=torch.bool))]
+    return make(w, "counter", streams=[x], carried=carried, stored=[new, following, growing, whole, odd])
+
+
+def shifts(units: int, dtype: torch.dtype) -> LoopProgram:
+    """States that take each other's place, and results that nothing computes."""
+    w = Writer(dtype)
+    x, before, fixed = w.row("x", units), w.row("before", units), w.row("fixed", units)
+    a, b, c, d = (w.row(name, units) for name in "abcd")
+    matrix = Matrix("matrix", units, units, dtype)
+    late = w("mul", w("product", a, matrix, width=units), b)
+    rotated = a
+    if units > 1:
+        tail, head = w("slice", c, 1, units, width=units - 1), w("slice", c, 0, 1, width=1)
+        rotated = w("cat", tail, head, width=units)
+    carried = [Carry(a, b), Carry(b, a), Carry(c, rotated), Carry(d, x)]
+    inputs = {"streams": [x], "lagged": [before], "constants": [fixed], "matrices": [matrix]}
+    return make(w, "shifts", carried=carried, stored=[late, a, before, fixed, d, d], **inputs)
+
+
+PROGRAMS = (lstm, lstm_backward, layer_norm, softmax, counter, shifts)
+
+
+def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:
+    """A program of up to 25 operations on anything that fits."""
+    rng = random.Random(seed)
+    w = Writer(dtype)
+    widths = rng.sample([1, 2, 3, 5, 8, 16, 17, 33, 40], rng.randint(1, 4))
+    groups = [[w.row(f"{name}{n}", rng.choice(widths)) for n in range(rng.randint(1, 3))] for name in "slkc"]
+    pool = [row for rows in groups for row in rows]
+    matrices: list[Matrix] = []
+
+    def product(row: Row) -> Row:
+        matrices.append(Matrix(f"m{len(matrices)}", row.width, rng.choice(widths), dtype))
+        return w("product", row, matrices[-1], width=matrices[-1].columns)
+
+    for _ in range(rng.randint(3, 25)):
+        row = rng.choice(pool[-6:] if rng.random() < 0.6 else pool)
+        other = rng.choice([mate for mate in pool if mate.width in {1, row.width} or row.width == 1])
+        start = rng.randrange(row.width)
+        stop = rng.randint(start + 1, row.width)
+        mates = rng.choices(pool, k=2)
+        makers: list[Callable[[], Row]] = [
+            lambda: w(rng.choice(["tanh", "sigmoid", "neg", "relu"]), row),  # noqa: B023
+            lambda: w(rng.choice(["add", "sub", "mul", "maximum"]), row, other),  # noqa: B023
+            lambda: w("sub", rng.choice([0.5, -1.0]), row),  # noqa: B023
+            lambda: w("slice", row, start, stop, width=stop - start),  # noqa: B023
+            lambda: w("cat", row, *mates, width=row.width + sum(mate.width for mate in mates)),  # noqa: B023
+            lambda: product(row),  # noqa: B023
+            lambda: w("add", other, product(row)) if other.width == 1 else product(row),  # noqa: B023
+            lambda: w(rng.choice(["sum", "amax", "amin"]), row),  # noqa: B023
+            lambda: w("where", w("lt", row, other, dtype=torch.bool), row, other),  # noqa: B023
+        ]
+        made = rng.choice(makers)()
+        pool += [made] if made.width <= 80 else []
+        same = [mate for mate in pool if mate.width == made.width and mate != made]
+        if w.ops[-1].kind == "product" and same:
+            pool.append(w("add", made, rng.choice(same)))
+    carried = [Carry(row, rng.choice([mate for mate in pool if mate.width == row.width][-4:])) for row in groups[3]]
+    stored = rng.choices(pool, k=rng.randint(1, 4))
+    inputs = {"streams": groups[0], "lagged": groups[1], "constants": groups[2], "matrices": matrices}
+    return make(w, f"random {seed}", reverse=rng.random() < 0.5, carried=carried, stored=stored, **inputs)
+
+
+def arguments(program: LoopProgram, steps: Steps, rows: int) -> Arguments:
+    """Random values, some matrices transposed; what is not written stays NaN, or zero where there is no NaN."""
+
+    def values(count: int, row: Row) -> Tensor:
+        if row.dtype.is_floating_point:
+            return torch.randn(count, row.width, dtype=row.dtype) / 2
+        return torch.randint(0, 2, (count, row.width)).to(row.dtype)
+
+    def matrix(value: Matrix, turned: bool) -> Tensor:
+        shape = (value.columns, value.rows) if turned else (value.rows, value.columns)
+        random_ = torch.randn(shape, dtype=value.dtype) / value.rows**0.5
+        return random_.T if turned else random_
+
+    return Arguments(
+        streams=[values(rows, row) for row in program.streams],
+        lagged=[(values(rows, row), values(steps.batch_size, row)) for row in program.lagged],
+        constants=[values(1, row)[0] for row in program.constants],
+        matrices=[matrix(value, bool(n % 2)) for n, value in enumerate(program.matrices)],
+        carried=[values(steps.batch_size, carry.before) for carry in program.carried],
+        stored=[
+            torch.full((rows, row.width), torch.nan if row.dtype.is_floating_point else 0).to(row.dtype)
+            for row in program.stored
+        ],
+    )
+
+
+def packed(*active: int) -> tuple[Steps, int]:
+    """Steps of packed rows, and how many rows there are."""
+    counts = torch.tensor(active)
+    return Steps(counts, torch.cumsum(counts, 0) - counts, 1, max(active)), int(counts.sum())
+
+
+def batch_major(batch: int, time: int) -> tuple[Steps, int]:
+    """Steps of a dense batch in which a sequence lies in one piece."""
+    return Steps(torch.full((time,), batch), torch.arange(time), time, batch), batch * time
