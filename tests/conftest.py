@@ -19,6 +19,8 @@ AREAS = {
     "goldens": "cases recorded from TensorFlow: values, states, gradients",
     "tf-tests": "TensorFlow's own tests, restated",
     "loops": "raw_rnn, while_loop and TensorArray",
+    "compiler": "cells of any kind compiled, refused with a reason, noticed when they change",
+    "kernels": "generated kernels against what they stand for",
     "conformance": "cells, unrolls, layouts, lengths and dtypes against each other",
     "properties": "statements that hold for every case hypothesis can find",
     "gradients": "gradients against finite differences, second order included",

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from loop_programs import (
     PROGRAMS,
     Arguments,
@@ -26,10 +28,8 @@ from loop_programs import (
     shifts,
     softmax,
 )
-from torch import Tensor
-
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import LoopKernel, _cache, _compile, _library, _llvm, _shards, compile_loop, refusal
+from throughtime.backends.numba import _shards, compile_loop, refusal
 from throughtime.backends.numba._pool import run_jobs
 from throughtime.backends.numba._shards import cut_rows
 from throughtime.compiler._loop import (
@@ -81,8 +81,8 @@ def check_same(got: list[Tensor], expected: list[Tensor]) -> None:
             assert torch.equal(result, truth)
             continue
         assert torch.equal(result.isnan(), truth.isnan())
-        scale = 1 + truth.nan_to_num().abs().amax() if truth.numel() else 1
-        assert ((result - truth) / scale).nan_to_num().abs().amax(dim=(0, 1)) <= TOLERANCE[truth.dtype]
+        scale = 1 + max(truth.nan_to_num().abs().flatten().tolist(), default=0)
+        assert bool(((result - truth).nan_to_num().abs() <= TOLERANCE[truth.dtype] * scale).all())
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -109,7 +109,7 @@ def test_tiles_of_every_height(rows: int) -> None:
     check(LoopProgram("product", False, (x,), (), (), (matrix,), (), body, (out,)), *packed(rows))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int, many_shards: None) -> None:
     dtype = FLOATS[seed % 2]
     program = random_program(seed, dtype)
@@ -273,18 +273,10 @@ def ulps(got: Tensor, expected: Tensor) -> float:
     return float(torch.where(same, 0.0, error.nan_to_num(nan=INFINITY)).max())
 
 
-# Where torch itself is off by more: its float32 sinh and cosh overflow too early, and remainders by subnormal
-# numbers are NaN.
-def _fair(kind: str, values: Tensor) -> Tensor:
-    if kind in {"sinh", "cosh"}:
-        return values[~((values.abs() > 88) & (values.abs() < 90))]
-    return values
-
-
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("kind", sorted(UNARY - {"bitwise_not"}))
 def test_functions_of_one_number(kind: str, dtype: torch.dtype) -> None:
-    values = _fair(kind, special(dtype))
+    values = special(dtype)
     got = pointwise(kind, values)
     assert isinstance(got, Tensor)
     assert ulps(got, getattr(torch, kind)(values)) <= 4
@@ -296,8 +288,9 @@ def test_functions_of_two_numbers(kind: str, dtype: torch.dtype) -> None:
     values = special(dtype)[:28]
     left, right = (grid.flatten() for grid in torch.meshgrid(values, values, indexing="ij"))
     if kind in {"remainder", "floor_divide"}:
-        normal = (right.abs() >= torch.finfo(dtype).tiny) | (right == 0)
-        left, right = left[normal], right[normal]
+        # torch takes remainders of far larger numbers for NaN.
+        fair = ~((left / right).abs() > 1e4) | (right == 0) | ~left.isfinite()
+        left, right = left[fair], right[fair]
     got = pointwise(kind, left, right)
     assert isinstance(got, Tensor)
     assert ulps(got, getattr(torch, kind)(left, right)) <= 4
@@ -311,9 +304,7 @@ def test_accuracy_of_gates(dtype: torch.dtype) -> None:
         got = pointwise(kind, values)
         assert isinstance(got, Tensor)
         truth = getattr(torch, kind)(values.double())
-        assert (
-            (got.double() - truth) / truth.clamp(min=1e-30, max=None).where(truth > 0, truth.clamp(max=-1e-30))
-        ).abs().max() < limit
+        assert float(((got.double() - truth) / truth.where(truth != 0, 1.0)).abs().max()) < limit
         assert kind == "exp" or got.abs().max() <= 1
 
 
@@ -338,7 +329,8 @@ def test_whole_numbers(dtype: torch.dtype) -> None:
     for kind in WHOLE:
         if kind != "round" or dtype != torch.int32:
             assert ulps(pointwise(kind, values), getattr(torch, kind)(values)) == 0, kind  # type: ignore[arg-type]
-    kinds = sorted({"add", "sub", "mul", "maximum", "minimum", *COMPARISONS} & BINARY) + [
+    kinds = [
+        *sorted({"add", "sub", "mul", "maximum", "minimum", *COMPARISONS} & BINARY),
         "bitwise_and",
         "bitwise_or",
         "bitwise_xor",
@@ -419,7 +411,7 @@ def test_the_listing_shows_what_is_fused() -> None:
     listing = compile_loop(lstm(64, torch.float32)).source.splitlines()
     assert any(line.startswith("    t1[t] = x[t] + h @ kernel  # [rows, 64] @ [64, 256]") for line in listing)
     assert sum("columns, " in line for line in listing) == 1
-    assert "            carry c = t10" in listing
+    assert "            carry c = t12" in listing
     assert [line.split()[1] for line in listing if line.startswith("#   ")] == [
         "stream",
         *["carried"] * 2,

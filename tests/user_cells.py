@@ -102,7 +102,7 @@ class Counter(tt.RNNCell):
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         count = state["count"] + 1
         seen = count if count.ndim == 0 else count.view(-1, 1)
-        h = torch.tanh(inputs @ self.kernel / seen + torch.where(seen > 2, 0.5, 1.0) * state["h"])
+        h = torch.tanh(inputs @ self.kernel / seen + torch.where(seen > 2, 0.5 * state["h"], state["h"]))
         return h * seen, {"count": count, "h": h}
 
 
@@ -208,9 +208,14 @@ def several_products(x: Tensor, h: Tensor, w: Tensor, u: Tensor, v: Tensor) -> A
 
 def odd_operations(x: Tensor, h: Tensor, w: Tensor) -> Any:
     y = (x @ w + h).clamp(-1.5, 1.5)
-    y = torch.where(y > 0, y.abs().pow(1.5), F.leaky_relu(y, 0.1)) + torch.maximum(y, h) - F.softplus(h)
-    h = F.silu(y) / (1 + y * y) + F.gelu(h) * torch.exp(-y.square()) + torch.rsqrt(1 + h**2) + torch.log1p(y.abs())
-    return F.elu(h) + torch.atan2(y, 2 + h.square()) + torch.erf(h), h
+    y = torch.where(y > 0, y.abs().pow(1.5), torch.relu(-y)) + torch.maximum(y, h) - torch.minimum(h, 2 * y)
+    h = F.silu(y) / (1 + y * y) + torch.exp(-y.square()) + torch.rsqrt(1 + h**2) + torch.log1p(y.abs())
+    return torch.erf(h) + torch.atan2(y, 2 + h.square()) + torch.sinh(torch.sin(h)) + h.sign(), h
+
+
+def activations(x: Tensor, h: Tensor, w: Tensor) -> Any:
+    h = F.gelu(x @ w) + F.softplus(h) + F.elu(x @ w - h) + F.leaky_relu(h - 1, 0.1) + F.hardswish(h)
+    return F.mish(h) + F.celu(h) + F.logsigmoid(h) + F.hardtanh(h) + F.selu(-h) + F.softsign(h), torch.tanh(h)
 
 
 def statistics(x: Tensor, h: Tensor, w: Tensor) -> Any:
@@ -302,6 +307,7 @@ USER_CELLS = [
     step("inner loop", inner_loop, (3, 4), (4, 4)),
     step("several products", several_products, (3, 4), (4, 4), (4, 4)),
     step("odd operations", odd_operations, (3, 4)),
+    step("activations", activations, (3, 4), backend="aten", reason="leaky_relu"),
     step("statistics", statistics, (3, 4)),
     step("columns", columns, (4, 3), (4, 4)),
     step("a number a row", linear_recurrence, (3, 4), (4,), output=NUMBER),

@@ -30,9 +30,11 @@ class Executable:
         self._invariant = _function(program.invariant, read | {*program.before.takes})
         self._before = _function(program.before, read)
         self._after = _function(program.after, wanted)
+        self._streams = _Streams(program.loop.stored)
+        # Whether anything is drawn besides what is drawn ahead of everything else.
         self.is_random = any(
             node.is_random
-            for section in (program.drawn, program.invariant, program.before, program.loop, program.after)
+            for section in (program.invariant, program.before, program.loop, program.after)
             for node in section.nodes
         )
         # What a backward pass must find again; the cell's own tensors and the inputs are kept anyway.
@@ -44,13 +46,14 @@ class Executable:
             read = {*adjoint.loop.reads, *adjoint.after.takes, *gradients}
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes})
             self._adjoint_before = _function(adjoint.before, read)
+            self._adjoint_streams = _Streams(adjoint.loop.stored)
             self._lagged = [index for index, (old, _) in enumerate(program.states) if old in set(adjoint.lagged)]
         self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
 
-    def draw(self, generators: Any) -> Env:
-        """The random numbers that serve a whole sequence."""
+    def draw(self, rows: int, generators: Any) -> Env:
+        """The random numbers that depend on nothing, for all rows of all steps."""
         env: Env = {}
-        self._drawn.run(0, env, generators)
+        self._drawn.run(rows, env, generators)
         return env
 
     def forward(
@@ -65,18 +68,25 @@ class Executable:
         self._invariant.run(0, env, generators)
         carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
         device = carried[0].device
+        if chunk is None or chunk >= len(steps.active):
+            self._run_forward(env, carried, steps, generators, self._streams.make(steps.total, device))
+            return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
         wanted = list(dict.fromkeys([*program.outputs, *self.kept]))
         whole = _Whole(steps.total, wanted)
         for block, rows, _ in _blocks(steps, chunk):
-            local = {**env, **{value: env[value][rows] for value in program.inputs}} if rows else env
-            self._before.run(block.total, local, generators)
+            local = {value: tensor[rows] if value.has_rows else tensor for value, tensor in env.items()}
             stored = [whole.room(value, rows, block.total, device) for value in program.loop.stored]
-            front = [leaf[: block.batch_size] for leaf in carried]
-            self.loops[0].run(local, {}, front, stored, block, generators)
-            local.update(zip(program.loop.stored, map(turned, program.loop.stored, stored), strict=True))
-            self._after.run(block.total, local, generators)
+            self._run_forward(local, [leaf[: block.batch_size] for leaf in carried], block, generators, stored)
             whole.collect(local, rows)
         return [whole[value] for value in program.outputs], carried, {value: whole[value] for value in self.kept}
+
+    def _run_forward(
+        self, env: Env, carried: Sequence[Tensor], steps: Steps, generators: Any, stored: Sequence[Tensor]
+    ) -> None:
+        self._before.run(steps.total, env, generators)
+        self.loops[0].run(env, {}, carried, stored, steps, generators)
+        self._streams.enter(env, stored)
+        self._after.run(steps.total, env, generators)
 
     def backward(
         self,
@@ -102,16 +112,19 @@ class Executable:
         whole = _Whole(steps.total, [value for value in gradients if value is not None])
         after = self._after_backward(wanted, gradients)
         for block, rows, first in _blocks(steps, chunk, backwards=True):
-            local = {v: t[rows] if v.has_rows else t for v, t in env.items()} if rows else env
+            local = env if rows is None else {v: t[rows] if v.has_rows else t for v, t in env.items()}
             lagged = self._lagged_streams(env, initial, steps, block, rows, first)
             for value, (stream, start) in lagged.items():
                 if value in after.takes or value in self._adjoint_before.takes:
                     local[value] = block.previous(stream, start)
             self._adjoint_before.run(block.total, local)
-            stored = [whole.room(value, rows, block.total, device) for value in adjoint.loop.stored]
-            front = [leaf[: block.batch_size] for leaf in carried]
+            if rows is None:
+                front, stored = carried, self._adjoint_streams.make(block.total, device)
+            else:
+                front = [leaf[: block.batch_size] for leaf in carried]
+                stored = [whole.room(value, rows, block.total, device) for value in adjoint.loop.stored]
             self.loops[1].run(local, lagged, front, stored, block, None)
-            local.update(zip(adjoint.loop.stored, map(turned, adjoint.loop.stored, stored), strict=True))
+            self._adjoint_streams.enter(local, stored)
             after.run(block.total, local)
             whole.collect(local, rows)
         states: list[Tensor | None] = [None] * len(initial)
@@ -159,6 +172,25 @@ class Executable:
             env[value] = torch.cat([part.movedim(axis, 0) for part in parts])[order].movedim(0, axis)
         self._after.run(steps.total, env, generators)
         return [env[value] for value in program.outputs], final
+
+
+class _Streams:
+    """Memory for what a loop stores."""
+
+    def __init__(self, stored: Sequence[Value]) -> None:
+        self._stored = stored
+        self._shapes = [([size for size in value.shape if isinstance(size, int)], value.dtype) for value in stored]
+        self._turned = [value for value in stored if value.row_axis]
+
+    def make(self, rows: int, device: torch.device) -> list[Tensor]:
+        """A stream [rows, ...] for each value."""
+        return [torch.empty((rows, *shape), dtype=dtype, device=device) for shape, dtype in self._shapes]
+
+    def enter(self, env: Env, streams: Sequence[Tensor]) -> None:
+        """Make the streams known as the values they are."""
+        env.update(zip(self._stored, streams, strict=True))
+        for value in self._turned:
+            env[value] = turned(value, env[value])
 
 
 class _Whole:

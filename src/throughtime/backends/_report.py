@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from throughtime.backends._select import NAMES, Choice
+from throughtime.backends._select import Choice
 from throughtime.compiler import Loop, Node, Program, Section, Value
 
 
@@ -35,13 +35,14 @@ class Plan:
 def make_plan(choice: Choice, title: str) -> Plan:
     """The plan behind a choice."""
     loops = [] if choice.executable is None else choice.executable.loops
-    reasons = {name: choice.reasons[name] for name in NAMES if name in choice.reasons}
     source = "\n\n".join(loop.source for loop in loops)
-    return Plan(choice.backend, reasons, choice.program, source, title)
+    return Plan(choice.backend, choice.reasons, choice.program, source, title)
 
 
 def _program_lines(program: Program) -> Iterator[str]:
-    yield from _section_lines("once, from parameters", [*program.drawn.nodes, *program.invariant.nodes])
+    if program.drawn.nodes:
+        yield from _section_lines("drawn at random, for all steps at once", program.drawn.nodes)
+    yield from _section_lines("once, from parameters", program.invariant.nodes)
     yield from _section_lines("before the loop, for all steps at once", program.before.nodes)
     yield from _section_lines("in the loop, at every step", program.loop.nodes)
     yield from _section_lines("after the loop, for all steps at once", program.after.nodes)

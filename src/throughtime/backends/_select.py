@@ -50,7 +50,7 @@ def backend(name: str) -> Iterator[None]:
     >>> torch.allclose(outputs, tt.dynamic_rnn(cell, x, dtype=torch.float32)[0])
     True
     """
-    if name not in NAMES:
+    if not isinstance(name, str) or name not in NAMES:
         what, fix = "`name` is no backend", 'Leave the choice to the engine with "auto".'
         raise ValueError(problem(what, got=repr(name), expected=", ".join(map(repr, NAMES)), fix=fix))
     token = _wanted.set(name)
@@ -143,7 +143,8 @@ def choose(
     Whether to `differentiate` is seen from the tensors, if it is not said.
     """
     wanted = wanted_backend()
-    if wanted == "reference":
+    # Without rows there is nothing to run, on whatever backend.
+    if wanted == "reference" or not len(rows[0]):
         return Choice("reference", None)
     leaves = _nest.flatten(state)
     candidates = _candidates(rows[0].device, wanted)
@@ -192,8 +193,6 @@ def _situation(
         return "a part of its state is no tensor"
     if not state:
         return "it has no state"
-    if not len(inputs[0]):
-        return "the batch has no rows"
     plain = {Tensor, nn.Parameter}
     if any(type(leaf) not in plain for leaf in (*inputs, *state)):
         return "its inputs or state are tensors of a class of their own"

@@ -33,7 +33,7 @@ class TorchFunction:
     def run(self, rows: int, env: Env, generators: Any = None) -> None:
         """Run on values from `env`, and add what comes out."""
         if self.gives:
-            results = self._function(rows, generators, *map(env.__getitem__, self.takes))
+            results = self._function(rows, generators, *[env[value] for value in self.takes])
             env.update(zip(self.gives, results, strict=True))
 
     def __call__(self, rows: int, generators: Any, *args: Tensor) -> tuple[Tensor, ...]:

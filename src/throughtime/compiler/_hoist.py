@@ -17,7 +17,7 @@ aten = torch.ops.aten
 class Parts:
     """The nodes of a step by the time at which they can run.
 
-    `drawn`: random numbers that serve the whole sequence. `invariant`: once, from parameters alone. `before`: for all steps at once, ahead of the loop. `loop`: what the next
+    `drawn`: random numbers that depend on nothing, drawn for the whole sequence. `invariant`: once, from parameters alone. `before`: for all steps at once, ahead of the loop. `loop`: what the next
     state truly needs. `after`: for all steps at once, when the loop has run.
     """
 
@@ -40,9 +40,10 @@ def hoist(
     `carried_on` is what the next step will find. Nodes that are to run `everywhere` cost next to nothing: each part that
     uses some has its own. Rows of zeros and the like are of that kind too.
     """
+    drawn = _drawn(graph)
     cheap = {id(node) for node in everywhere}
     made_up = [node for node in graph.nodes if id(node) in cheap or _is_made_up(node)]
-    chosen = set(map(id, made_up))
+    chosen = {*map(id, made_up), *(id(node) for node in drawn if node.is_random)}
     nodes = [node for node in graph.nodes if id(node) not in chosen]
     recurrent = depends_on(nodes, carried)
     changing = depends_on(nodes, [*varying, *carried])
@@ -52,12 +53,12 @@ def hoist(
     wanted += [value for node in Graph(made_up).needed_for(wanted) for value in node.values]
     ahead = set(map(id, graph.needed_for(wanted)))
     looping = set(map(id, loop))
-    parts = Parts([], [], [], loop, [])
+    parts = Parts(drawn, [], [], loop, [])
     for node in nodes:
         if id(node) in looping:
             continue
         if not _touches(node, changing) and not any(value.has_rows for value in node.results):
-            (parts.drawn if node.is_random and not node.values else parts.invariant).append(node)
+            parts.invariant.append(node)
         elif id(node) in ahead:
             parts.before.append(node)
         else:
@@ -71,8 +72,22 @@ def hoist(
     return parts
 
 
+def _drawn(graph: Graph) -> list[Node]:
+    """Random nodes that depend on nothing but shapes, and what they need."""
+    free: set[Value] = set()
+    wanted: list[Value] = []
+    for node in graph.nodes:
+        if (node.is_random or node.name in _FILLED) and free.issuperset(node.values):
+            free.update(node.results)
+            wanted += node.results if node.is_random else ()
+    return graph.needed_for(wanted)
+
+
+_FILLED = frozenset({"zeros", "ones", "full", "empty"})
+
+
 def _is_made_up(node: Node) -> bool:
-    return node.name in ("zeros", "ones", "full") and not node.values and node.result.has_rows
+    return node.name in _FILLED and not node.values and node.result.has_rows
 
 
 def _sink(parts: Parts, carried: Sequence[Value], carried_on: Sequence[Value]) -> None:

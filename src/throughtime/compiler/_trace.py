@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from throughtime import _nest
@@ -156,7 +157,9 @@ class _Recording(TorchDispatchMode):
             # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
             cache = torch.is_autocast_cache_enabled()
             torch.set_autocast_cache_enabled(False)
-            with torch.inference_mode(False), torch.set_grad_enabled(differentiate):
+            # Somebody's hooks on saved tensors are for real ones; only the innermost hooks are called.
+            hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+            with torch.inference_mode(False), torch.set_grad_enabled(differentiate), hidden:
                 self.trace = self._run(cell, anatomy, signature, call, rows)
         except Uncompilable:
             raise

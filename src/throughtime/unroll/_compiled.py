@@ -32,7 +32,9 @@ def walk_compiled(
     """Outputs and states as nests of rows [N, ...] of all steps, and the final state [B, ...]."""
     device = rows[0].device
     noise = Noise(cell, device, is_random=executable.is_random)
-    call = Call(executable, schedule.steps, noise, executable.draw(noise.generator), parallel_iterations)
+    steps = schedule.steps
+    drawn = executable.draw(steps.total, noise.generator)
+    call = Call(executable, steps, noise, drawn, parallel_iterations)
     leaves = _nest.flatten(schedule.sort(state))
     # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
     rowless = [not leaf.ndim for leaf in leaves]
@@ -58,17 +60,17 @@ def _run_blocks(
     steps = call.steps
     pieces: list[tuple[int, list[Tensor]]] = []
 
-    def run_block(block: Steps, *leaves: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def run_block(block: Steps, place: slice, *leaves: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         noise = Noise(cell, rows[0].device, is_random=call.executable.is_random)
         first, second = len(tensors), len(tensors) + len(rows)
-        return run(
-            call._replace(steps=block, noise=noise), leaves[:first], leaves[first:second], leaves[second:]
-        )
+        drawn = {value: tensor[place] if value.has_rows else tensor for value, tensor in call.drawn.items()}
+        here = call._replace(steps=block, noise=noise, drawn=drawn)
+        return run(here, leaves[:first], leaves[first:second], leaves[second:])
 
     for start in range(0, len(steps.counts), size):
         block, place = steps.block(start, min(start + size, len(steps.counts)))
         front = [leaf[: block.batch_size] for leaf in state]
-        outputs, final = recomputed(run_block, cell)(block, *tensors, *(leaf[place] for leaf in rows), *front)
+        outputs, final = recomputed(run_block, cell)(block, place, *tensors, *(leaf[place] for leaf in rows), *front)
         pieces.append((place.start, outputs))
         state = [torch.cat([new, old[block.batch_size :]]) for new, old in zip(final, state, strict=True)]
     ordered = [outputs for _, outputs in sorted(pieces, key=lambda piece: piece[0])]

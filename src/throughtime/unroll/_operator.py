@@ -130,7 +130,9 @@ def _forward(
     rows = [schedule.rows(leaf) for leaf in inputs]
     noise = Noise(site.cell, rows[0].device, is_random=False)
     executable = site.executable
-    call = Call(executable, schedule.steps, noise, executable.draw(noise.generator), parallel_iterations)
+    steps = schedule.steps
+    drawn = executable.draw(steps.total, noise.generator)
+    call = Call(executable, steps, noise, drawn, parallel_iterations)
     env = environment(call, site.in_order(tensors), rows)
     outputs, final, kept = executable.forward(
         env, schedule.sort(list(state)), schedule.steps, noise.generator, parallel_iterations
