@@ -77,7 +77,7 @@ class Executable:
             local = {value: tensor[rows] if value.has_rows else tensor for value, tensor in env.items()}
             stored = [whole.room(value, rows, block.total, device) for value in program.loop.stored]
             self._run_forward(local, [leaf[: block.batch_size] for leaf in carried], block, generators, stored)
-            whole.collect(local, rows)
+            whole.collect(local, rows, add=False)
         return [whole[value] for value in program.outputs], carried, {value: whole[value] for value in self.kept}
 
     def _run_forward(
@@ -126,7 +126,7 @@ class Executable:
             self.loops[1].run(local, lagged, front, stored, block, None)
             self._adjoint_streams.enter(local, stored)
             after.run(block.total, local)
-            whole.collect(local, rows)
+            whole.collect(local, rows, add=True)
         states: list[Tensor | None] = [None] * len(initial)
         for index, gradient in zip(adjoint.carries, carried, strict=True):
             states[index] = gradient
@@ -214,15 +214,14 @@ class _Whole:
             self._found[value] = turned(value, stream)
         return self._found[value].movedim(value.row_axis or 0, 0)[rows]
 
-    def collect(self, local: Env, rows: slice | None) -> None:
-        """Take from a block what is wanted: rows go to their places, totals are added up."""
+    def collect(self, local: Env, rows: slice | None, *, add: bool) -> None:
+        """Take from a block what is wanted: rows go to their places; what has none is added up, or always the same."""
         for value in self._wanted:
             part = local[value]
             if rows is None:
                 self._found[value] = part
             elif not value.has_rows:
-                # Invariants are the same in every block; only gradients are sums over rows.
-                self._found[value] = self._found[value] + part if value in self._found else part
+                self._found[value] = self._found[value] + part if add and value in self._found else part
             else:
                 axis = value.row_axis or 0
                 if value not in self._found:

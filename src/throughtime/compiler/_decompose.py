@@ -104,6 +104,15 @@ def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: i
     return aten.slice_scatter.default(zeros, grad, dim, start, end, step)
 
 
+def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Without the buffer that torch's own keeps for its gradient, which has a size of its own."""
+    return aten.neg.default(aten.softplus.default(aten.neg.default(x))), aten.zeros.default([0], dtype=x.dtype)
+
+
+def _log_sigmoid_backward(grad: Tensor, x: Tensor, _buffer: Tensor) -> Tensor:
+    return aten.mul.Tensor(grad, aten.sigmoid.default(aten.neg.default(x)))
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addmm.default: _addmm,
     aten.split.Tensor: _split,
@@ -125,6 +134,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.new_full.default: _new(aten.full.default),
     aten.select_backward.default: _select_backward,
     aten.slice_backward.default: _slice_backward,
+    aten.log_sigmoid_forward.default: _log_sigmoid,
+    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     aten.masked_fill.Scalar: _masked_fill,
     aten.masked_fill.Tensor: _masked_fill,
     aten.fill.Scalar: _fill,

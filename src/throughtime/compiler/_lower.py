@@ -8,6 +8,13 @@ from typing import Any
 
 import torch
 
+from throughtime.compiler._composites import (
+    ALONG_FEATURES,
+    COMPOSITES,
+    Formula,
+    layer_norm,
+    layer_norm_backward,
+)
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import ROWS, Node, Value
 from throughtime.compiler._loop import (
@@ -336,17 +343,6 @@ def _var(lowering: _Lowering, node: Node) -> Row:
     return lowering.pointwise("sqrt", result, dtype=dtype, name=node.result.name) if node.name == "std" else result
 
 
-def _clamp(lowering: _Lowering, node: Node) -> Row:
-    _check_flat(node)
-    dtype = node.result.dtype
-    row = lowering.cast(lowering.row(node.args[0]), dtype)
-    for kind, bound in (("maximum", node.arg("min")), ("minimum", node.arg("max"))):
-        if bound is not None:
-            row = lowering.pointwise(kind, row, lowering.cast(lowering.operand(bound), dtype), dtype=dtype)
-    assert isinstance(row, Row)
-    return row
-
-
 def _where(lowering: _Lowering, node: Node) -> Row:
     _check_flat(node)
     condition, one, other = (lowering.operand(arg) for arg in node.args)
@@ -355,119 +351,53 @@ def _where(lowering: _Lowering, node: Node) -> Row:
     return lowering.pointwise("where", *args, dtype=dtype, name=node.result.name)
 
 
-def _sigmoid_backward(lowering: _Lowering, node: Node) -> Row:
-    gradient, y, dtype = lowering.row(node.args[0]), lowering.row(node.args[1]), node.result.dtype
-    slope = lowering.pointwise("mul", y, lowering.pointwise("sub", 1.0, y, dtype=dtype), dtype=dtype)
-    return lowering.pointwise("mul", gradient, slope, dtype=dtype, name=node.result.name)
+def _composite(lowering: _Lowering, node: Node) -> Row:
+    """A formula over rows, see `COMPOSITES`."""
+    if node.name in ALONG_FEATURES:
+        if len(node.args[0].shape) != 2 or node.args[0].dtype != node.result.dtype:
+            raise Uncompilable(f"aten.{node.name} is over a part of the features")
+    else:
+        _check_flat(node)
+    dtype = node.result.dtype
+    args = [_as_formula(lowering, arg, dtype) for arg in node.args]
+    options = {key: _as_formula(lowering, arg, dtype) for key, arg in node.kwargs.items()}
+    return COMPOSITES[node.name](*args, **options).row
 
 
-def _tanh_backward(lowering: _Lowering, node: Node) -> Row:
-    gradient, y, dtype = lowering.row(node.args[0]), lowering.row(node.args[1]), node.result.dtype
-    slope = lowering.pointwise("sub", 1.0, lowering.pointwise("mul", y, y, dtype=dtype), dtype=dtype)
-    return lowering.pointwise("mul", gradient, slope, dtype=dtype, name=node.result.name)
-
-
-def _threshold_backward(lowering: _Lowering, node: Node) -> Row:
-    gradient, y, dtype = lowering.row(node.args[0]), lowering.row(node.args[1]), node.result.dtype
-    below = lowering.pointwise("le", y, node.args[2], dtype=torch.bool)
-    return lowering.pointwise("where", below, 0.0, gradient, dtype=dtype, name=node.result.name)
-
-
-def _square(lowering: _Lowering, node: Node) -> Row:
-    row = lowering.row(node.args[0])
-    return lowering.pointwise("mul", row, row, dtype=row.dtype, name=node.result.name)
+def _as_formula(lowering: _Lowering, arg: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(arg, Value):
+        return arg
+    row = lowering.cast(lowering.row(arg), dtype)
+    assert isinstance(row, Row)
+    return Formula(lowering, row)
 
 
 def _power(lowering: _Lowering, node: Node) -> Row:
     base, exponent = node.args[:2]
-    if isinstance(base, Value) and exponent == 2 and base.dtype == node.result.dtype:
-        return _square(lowering, node)
+    if isinstance(base, Value) and exponent in (1, 2) and base.dtype == node.result.dtype:
+        row = lowering.row(base)
+        return row if exponent == 1 else lowering.pointwise("mul", row, row, dtype=row.dtype, name=node.result.name)
     return _same_name(lowering, node)
-
-
-def _silu(lowering: _Lowering, node: Node) -> Row:
-    row = lowering.row(node.args[0])
-    gate = lowering.pointwise("sigmoid", row, dtype=row.dtype)
-    return lowering.pointwise("mul", row, gate, dtype=row.dtype, name=node.result.name)
-
-
-def _silu_backward(lowering: _Lowering, node: Node) -> Row:
-    gradient, row = lowering.row(node.args[0]), lowering.row(node.args[1])
-    dtype = row.dtype
-    gate = lowering.pointwise("sigmoid", row, dtype=dtype)
-    rest = lowering.pointwise("mul", row, lowering.pointwise("sub", 1.0, gate, dtype=dtype), dtype=dtype)
-    slope = lowering.pointwise("mul", gate, lowering.pointwise("add", rest, 1.0, dtype=dtype), dtype=dtype)
-    return lowering.pointwise("mul", gradient, slope, dtype=dtype, name=node.result.name)
-
-
-def _softmax(lowering: _Lowering, node: Node) -> Row:
-    source, dtype = _along_features(lowering, node), node.result.dtype
-    top = lowering.emit("amax", source, width=1, dtype=dtype)
-    apart = lowering.pointwise("sub", source, top, dtype=dtype)
-    raised = lowering.pointwise("exp", apart, dtype=dtype)
-    total = lowering.emit("sum", raised, width=1, dtype=dtype)
-    if node.name == "_log_softmax":
-        log = lowering.pointwise("log", total, dtype=dtype)
-        return lowering.pointwise("sub", apart, log, dtype=dtype, name=node.result.name)
-    return lowering.pointwise("div", raised, total, dtype=dtype, name=node.result.name)
-
-
-def _softmax_backward(lowering: _Lowering, node: Node) -> Row:
-    gradient, y = _along_features(lowering, node), lowering.row(node.args[1])
-    dtype = node.result.dtype
-    if node.name == "_log_softmax_backward_data":
-        total = lowering.emit("sum", gradient, width=1, dtype=dtype)
-        share = lowering.pointwise("mul", lowering.pointwise("exp", y, dtype=dtype), total, dtype=dtype)
-        return lowering.pointwise("sub", gradient, share, dtype=dtype, name=node.result.name)
-    weighted = lowering.pointwise("mul", gradient, y, dtype=dtype)
-    total = lowering.emit("sum", weighted, width=1, dtype=dtype)
-    share = lowering.pointwise("mul", y, total, dtype=dtype)
-    return lowering.pointwise("sub", weighted, share, dtype=dtype, name=node.result.name)
-
-
-def _along_features(lowering: _Lowering, node: Node) -> Row:
-    source = node.args[0]
-    if source.dtype != node.result.dtype or len(source.shape) != 2:
-        raise Uncompilable(f"aten.{node.name} is over a part of the features")
-    return lowering.row(source)
 
 
 def _layer_norm(lowering: _Lowering, node: Node) -> tuple[Row | None, ...]:
     source, shape, weight, bias, eps = node.args
     if math.prod(shape) != source.row_size:
         raise Uncompilable("aten.native_layer_norm is over a part of the features")
-    row, dtype = lowering.row(source), source.dtype
-    mean = _mean_of(lowering, row)
-    apart = lowering.pointwise("sub", row, mean, dtype=dtype)
-    variance = _mean_of(lowering, lowering.pointwise("mul", apart, apart, dtype=dtype), "variance")
-    scale = lowering.pointwise("rsqrt", lowering.pointwise("add", variance, eps, dtype=dtype), dtype=dtype)
-    result = lowering.pointwise("mul", apart, scale, dtype=dtype, name="normalized")
-    if weight is not None:
-        result = lowering.pointwise("mul", result, lowering.row(weight), dtype=dtype)
-    if bias is not None:
-        result = lowering.pointwise("add", result, lowering.row(bias), dtype=dtype)
-    return result, mean, scale
+    x, gain, shift = (_as_formula(lowering, value, source.dtype) for value in (source, weight, bias))
+    return tuple(result.row for result in layer_norm(x, gain, shift, eps))
 
 
 def _layer_norm_backward(lowering: _Lowering, node: Node) -> tuple[Row | None, ...]:
     gradient, source, shape, mean, scale, weight, _bias, mask = node.args
     if math.prod(shape) != source.row_size or any(mask[1:]):
         raise Uncompilable("the gradient of a layer norm is not only that of its input")
-    dtype = source.dtype
-    moved, row, middle, factor = (lowering.row(value) for value in (gradient, source, mean, scale))
-    if weight is not None:
-        moved = lowering.pointwise("mul", moved, lowering.row(weight), dtype=dtype)
-    normalized = lowering.pointwise(
-        "mul", lowering.pointwise("sub", row, middle, dtype=dtype), factor, dtype=dtype, name="normalized"
-    )
-    first = _mean_of(lowering, moved)
-    second = _mean_of(lowering, lowering.pointwise("mul", moved, normalized, dtype=dtype))
-    along = lowering.pointwise("mul", normalized, second, dtype=dtype)
-    rest = lowering.pointwise("sub", lowering.pointwise("sub", moved, first, dtype=dtype), along, dtype=dtype)
-    return lowering.pointwise("mul", rest, factor, dtype=dtype, name=node.results[0].name), None, None
+    values = (gradient, source, mean, scale, weight)
+    return layer_norm_backward(*(_as_formula(lowering, value, source.dtype) for value in values)).row, None, None
 
 
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(COMPOSITES, _composite),
     "add": _scaled_sum,
     "sub": _scaled_sum,
     "mm": _mm,
@@ -481,17 +411,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sum", "amax", "amin", "prod"), _reduction),
     "mean": _mean,
     **dict.fromkeys(("var", "std"), _var),
-    **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "hardtanh"), _clamp),
     "where": _where,
-    "sigmoid_backward": _sigmoid_backward,
-    "tanh_backward": _tanh_backward,
-    "threshold_backward": _threshold_backward,
-    "square": _square,
     "pow": _power,
-    "silu": _silu,
-    "silu_backward": _silu_backward,
-    **dict.fromkeys(("_softmax", "_log_softmax"), _softmax),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_backward,
 }

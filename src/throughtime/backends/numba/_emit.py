@@ -15,7 +15,7 @@ from throughtime.backends.numba._rows import Array, Arrays, RowWriter
 from throughtime.compiler._loop import LoopProgram, Matrix, Op, Row
 
 HEADER = (
-    "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "scratch",
+    "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "scratch", "done",
     "product_f32", "product_f64",
 )  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind."""
@@ -97,6 +97,9 @@ class _KernelWriter:
             rows = b.binary("sub", last, head["row_first"])
             with b.when(b.compare("sgt", rows, integer(0))):
                 self._step(step, rows, tables["offset"])
+        # For the thread that waits for this one.
+        done = b.advance(b.parameters["frame"], HEADER.index("done"), 8)
+        b.void(f"store atomic i64 1, {done} release, align 8")
         return b
 
     def _fixed_arrays(self) -> None:

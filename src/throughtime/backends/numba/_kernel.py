@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
-from throughtime.backends.numba._emit import emit_kernel, make_layout
+from throughtime.backends.numba._emit import HEADER, emit_kernel, make_layout
 from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, product_address
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_jobs
 from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_shards
 from throughtime.backends.numba._source import write_source
 from throughtime.compiler._loop import LoopProgram
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A call of a kernel on one frame."""
+
+    function: Callable[[int], None]
+    frame: array[int]
+    address: int
+
+    def __call__(self) -> None:
+        self.function(self.address)
 
 
 class LoopKernel:
@@ -80,17 +92,19 @@ class LoopKernel:
         head = (steps.active.data_ptr(), steps.offset.data_ptr(), first, last)
         frames = []
         for start, stop in shards:
-            rest = (start, stop, steps.row_stride, origin, place, *self._products)
+            rest = (start, stop, steps.row_stride, origin, place, 0, *self._products)
             frames.append(array("q", (*head, *rest, *addresses)))
             place += (stop - start) * self._row_bytes + self._shard_bytes
         self._run_frames(frames)
 
     def _run_frames(self, frames: list[array[int]]) -> None:
-        jobs = [functools.partial(self._function, frame.buffer_info()[0]) for frame in frames]
-        if len(jobs) == 1:
-            jobs[0]()
-        elif jobs:
-            run_jobs(jobs)
+        starts = [frame.buffer_info()[0] for frame in frames]
+        if len(starts) == 1:
+            self._function(starts[0])
+        elif starts:
+            flags = [start + 8 * HEADER.index("done") for start in starts]
+            # A job holds its frame, which a thread that is late may still be reading.
+            run_jobs([_Job(self._function, *pair) for pair in zip(frames, starts, strict=True)], flags[1:])
 
     def _shards(self, steps: Steps, first: int, last: int, threads: int) -> list[tuple[int, int]]:
         """Ranges of rows, one for each thread that is worth waking up."""

@@ -11,11 +11,11 @@ from throughtime.compiler._loop import LoopProgram, Matrix
 
 STEP_COST = 1.0
 """What a step costs a shard beside its rows, in rows: one row takes as long to multiply as two."""
-SHARD_NANOSECONDS = 60_000
+SHARD_NANOSECONDS = 100_000
 """Work that is worth a thread of its own.
 
-Cutting the rows, waking a thread and hearing back from it takes 30 to 50 µs on a virtual machine, so that a second thread
-begins to pay at about 100 µs of work; it gets some at two shards of this size.
+A thread takes about 50 µs to wake up on a virtual machine, so that a second one begins to pay at about 100 µs of work;
+it gets some from two shards of this size on.
 """
 
 

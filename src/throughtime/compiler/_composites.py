@@ -1,0 +1,239 @@
+"""Operations that a row program spells out: each as a formula over rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from throughtime.compiler._loop import Operand, Row
+
+
+class Emitter(Protocol):
+    """What writes operations down."""
+
+    def pointwise(self, kind: str, *args: Operand, dtype: torch.dtype, name: str = "") -> Row:
+        """A pointwise operation, as wide as its widest row."""
+
+    def emit(self, kind: str, *args: Operand, width: int, dtype: torch.dtype, name: str = "") -> Row:
+        """Any operation."""
+
+
+class Formula:
+    """A row that can be computed with as with a number: what is done with it is written down as operations."""
+
+    def __init__(self, emitter: Emitter, row: Row) -> None:
+        self._emitter = emitter
+        self.row = row
+
+    def apply(self, kind: str, *others: Any, reverse: bool = False, dtype: torch.dtype | None = None) -> Formula:
+        """A pointwise operation on this row and others, or numbers."""
+        args = [self.row, *(other.row if isinstance(other, Formula) else other for other in others)]
+        made = self._emitter.pointwise(kind, *(args[::-1] if reverse else args), dtype=dtype or self.row.dtype)
+        return Formula(self._emitter, made)
+
+    def reduce(self, kind: str) -> Formula:
+        """One number from all features."""
+        return Formula(self._emitter, self._emitter.emit(kind, self.row, width=1, dtype=self.row.dtype))
+
+    def mean(self) -> Formula:
+        """The mean of all features."""
+        return self.reduce("sum") * (1.0 / self.row.width)
+
+    def where(self, condition: Formula, other: Any) -> Formula:
+        """This row where the condition holds, else the other."""
+        args = (condition.row, self.row, other.row if isinstance(other, Formula) else other)
+        return Formula(self._emitter, self._emitter.pointwise("where", *args, dtype=self.row.dtype))
+
+    def __add__(self, other: Any) -> Formula:
+        return self.apply("add", other)
+
+    def __sub__(self, other: Any) -> Formula:
+        return self.apply("sub", other)
+
+    def __rsub__(self, other: float) -> Formula:
+        return self.apply("sub", other, reverse=True)
+
+    def __mul__(self, other: Any) -> Formula:
+        return self.apply("mul", other)
+
+    def __truediv__(self, other: Any) -> Formula:
+        return self.apply("div", other)
+
+    def __neg__(self) -> Formula:
+        return self.apply("neg")
+
+    def __gt__(self, other: Any) -> Formula:
+        return self.apply("gt", other, dtype=torch.bool)
+
+    def __lt__(self, other: Any) -> Formula:
+        return self.apply("lt", other, dtype=torch.bool)
+
+    def __le__(self, other: Any) -> Formula:
+        return self.apply("le", other, dtype=torch.bool)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __getattr__(self, kind: str) -> Callable[..., Formula]:
+        """`x.exp()`, `x.maximum(0)`: the pointwise operation of that name."""
+        if kind.startswith("_"):
+            raise AttributeError(kind)
+        return lambda *others: self.apply(kind, *others)
+
+
+def _both(one: Formula, other: Formula) -> Formula:
+    return one.apply("logical_and", other, dtype=torch.bool)
+
+
+def _clamp(x: Formula, low: Any = None, high: Any = None) -> Formula:
+    x = x if low is None else x.maximum(low)
+    return x if high is None else x.minimum(high)
+
+
+def _within(x: Formula, low: float, high: float) -> Formula:
+    return _both(x > low, x < high)
+
+
+def _silu_backward(d: Formula, x: Formula) -> Formula:
+    gate = x.sigmoid()
+    return d * (gate * (x * (1.0 - gate) + 1.0))
+
+
+def _gelu(x: Formula, approximate: str = "none") -> Formula:
+    if approximate == "tanh":
+        inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+        return x * 0.5 * (inner.tanh() + 1.0)
+    return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
+
+
+def _gelu_backward(d: Formula, x: Formula, approximate: str = "none") -> Formula:
+    if approximate == "tanh":
+        scale = math.sqrt(2 / math.pi)
+        t = ((x + x * x * x * 0.044715) * scale).tanh()
+        slope = (1.0 - t * t) * (x * x * (3 * 0.044715) + 1.0) * scale
+        return d * ((t + 1.0) * 0.5 + x * 0.5 * slope)
+    below = ((x * math.sqrt(0.5)).erf() + 1.0) * 0.5
+    density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
+    return d * (below + x * density)
+
+
+def _softplus(x: Formula, beta: float = 1, threshold: float = 20) -> Formula:
+    return x.where(x * float(beta) > threshold, (x * float(beta)).exp().log1p() / float(beta))
+
+
+def _softplus_backward(d: Formula, x: Formula, beta: float = 1, threshold: float = 20) -> Formula:
+    return d.where(x * float(beta) > threshold, d * (x * float(beta)).sigmoid())
+
+
+def _elu(x: Formula, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Formula:
+    return (x * float(scale)).where(x > 0.0, (x * float(input_scale)).expm1() * float(alpha * scale))
+
+
+def _elu_backward(
+    d: Formula, alpha: float, scale: float, input_scale: float, is_result: bool, x: Formula
+) -> Formula:
+    positive = d * float(scale)
+    factor = float(alpha * scale)
+    slope = x + factor if is_result else (x * float(input_scale)).exp() * factor
+    return positive.where(x > 0.0, d * slope * float(input_scale))
+
+
+def _leaky_relu(x: Formula, slope: float = 0.01) -> Formula:
+    return x.where(x > 0.0, x * float(slope))
+
+
+def _leaky_relu_backward(d: Formula, x: Formula, slope: float, is_result: bool) -> Formula:
+    return d.where(x > 0.0, d * float(slope))
+
+
+def _hardtanh_backward(d: Formula, x: Formula, low: float, high: float) -> Formula:
+    return d.where(_within(x, low, high), 0.0)
+
+
+def _hardsigmoid(x: Formula) -> Formula:
+    return _clamp(x + 3.0, 0.0, 6.0) * (1 / 6)
+
+
+def _hardswish_backward(d: Formula, x: Formula) -> Formula:
+    inside = d * (x * (1 / 3) + 0.5)
+    return (d * 0.0).where(x < -3.0, d.where(x > 3.0, inside))
+
+
+def _mish_backward(d: Formula, x: Formula) -> Formula:
+    t = _softplus(x).tanh()
+    return d * (t + x * (1.0 - t * t) * x.sigmoid())
+
+
+def _softmax(x: Formula, _dim: int, _half: bool) -> Formula:
+    raised = (x - x.reduce("amax")).exp()
+    return raised / raised.reduce("sum")
+
+
+def _log_softmax(x: Formula, _dim: int, _half: bool) -> Formula:
+    apart = x - x.reduce("amax")
+    return apart - apart.exp().reduce("sum").log()
+
+
+def _softmax_backward(d: Formula, y: Formula, _dim: int, _dtype: torch.dtype) -> Formula:
+    weighted = d * y
+    return weighted - y * weighted.reduce("sum")
+
+
+def _log_softmax_backward(d: Formula, y: Formula, _dim: int, _dtype: torch.dtype) -> Formula:
+    return d - y.exp() * d.reduce("sum")
+
+
+def layer_norm(
+    x: Formula, weight: Formula | None, bias: Formula | None, eps: float
+) -> tuple[Formula, Formula, Formula]:
+    """The normalised row, its mean, and one over its deviation."""
+    mean = x.mean()
+    apart = x - mean
+    scale = ((apart * apart).mean() + eps).rsqrt()
+    y = apart * scale
+    y = y if weight is None else y * weight
+    return (y if bias is None else y + bias), mean, scale
+
+
+def layer_norm_backward(d: Formula, x: Formula, mean: Formula, scale: Formula, weight: Formula | None) -> Formula:
+    """The gradient of a normalised row's input."""
+    d = d if weight is None else d * weight
+    normalized = (x - mean) * scale
+    return (d - d.mean() - normalized * (d * normalized).mean()) * scale
+
+
+COMPOSITES: dict[str, Callable[..., Formula]] = {
+    "sigmoid_backward": lambda d, y: d * (y * (1.0 - y)),
+    "tanh_backward": lambda d, y: d * (1.0 - y * y),
+    "threshold_backward": lambda d, y, threshold: (d * 0.0).where(y <= threshold, d),
+    "square": lambda x: x * x,
+    "clamp": _clamp,
+    "clamp_min": lambda x, low: _clamp(x, low),
+    "clamp_max": lambda x, high: _clamp(x, None, high),
+    "hardtanh": lambda x, low=-1.0, high=1.0: _clamp(x, low, high),
+    "hardtanh_backward": _hardtanh_backward,
+    "silu": lambda x: x * x.sigmoid(),
+    "silu_backward": _silu_backward,
+    "gelu": _gelu,
+    "gelu_backward": _gelu_backward,
+    "softplus": _softplus,
+    "softplus_backward": _softplus_backward,
+    "elu": _elu,
+    "elu_backward": _elu_backward,
+    "leaky_relu": _leaky_relu,
+    "leaky_relu_backward": _leaky_relu_backward,
+    "hardsigmoid": _hardsigmoid,
+    "hardsigmoid_backward": lambda d, x: (d * (1 / 6)).where(_within(x, -3.0, 3.0), 0.0),
+    "hardswish": lambda x: x * _hardsigmoid(x),
+    "hardswish_backward": _hardswish_backward,
+    "mish": lambda x: x * _softplus(x).tanh(),
+    "mish_backward": _mish_backward,
+    "_softmax": _softmax,
+    "_log_softmax": _log_softmax,
+    "_softmax_backward_data": _softmax_backward,
+    "_log_softmax_backward_data": _log_softmax_backward,
+}
+ALONG_FEATURES = frozenset({"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"})
+"""Composites with a reduction: over all features of a row, or not at all."""

@@ -1,0 +1,314 @@
+"""What must not be compiled: found out, with the reason, and run by the reference instead."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import throughtime as tt
+from backends import check_fallback, check_on, plan_of
+from compare import check_close
+from descriptors import Case, Descriptor
+from user_cells import Step, weight
+
+pytestmark = pytest.mark.covers("compiler")
+
+LENGTHS = [2, 5, 3, 1, 4]
+ROWS = "rows of a batch"
+VALUES = "what it does depends on the values of tensors"
+COUNT = "number of rows"
+HIDDEN = torch.linspace(-1, 1, 4, dtype=torch.float64)
+
+
+def case_of(step: Callable[..., Any], batch: int = 5) -> Case:
+    """A step of inputs, state and two weights as a case."""
+    cell = lambda _: Step(step, 4, 4, weight(3, 4), weight(4, 4))  # noqa: E731
+    return Descriptor("a step", cell).case(batch, 5)
+
+
+def new(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    return torch.tanh(x @ w + h @ u)
+
+
+def branching(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    return new(x, h, w, u) if h.sum() > 0 else x @ w
+
+
+def first_rows_differ(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    joined = new(x, h, w, u)
+    return torch.cat([joined[:1] * 2, joined[1:]])
+
+
+def attending_to_others(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(h, h, h) + new(x, h, w, u)
+
+
+def convolved_along_rows(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    kernel = u.unsqueeze(2).expand(4, 4, 3)
+    return torch.tanh(F.conv1d(h.T.unsqueeze(0), kernel, padding=1).squeeze(0).T + x @ w)
+
+
+# The name of each, the new state it computes, and what the reason must say.
+COUPLED: dict[str, tuple[Callable[..., Tensor], str]] = {
+    "mean over the batch": (lambda x, h, w, u: new(x, h, w, u) - h.mean(0), ROWS),
+    "centred inputs": (lambda x, h, w, u: new(x - x.mean(0), h, w, u), ROWS),
+    "softmax over the batch": (lambda x, h, w, u: torch.softmax(new(x, h, w, u), 0), ROWS),
+    "shuffled rows": (lambda x, h, w, u: new(x[torch.randperm(len(x))], h, w, u), ROWS),
+    "rows reversed": (lambda x, h, w, u: new(x.flip(0), h, w, u), ROWS),
+    "rows rolled": (lambda x, h, w, u: new(x.roll(1, 0), h, w, u), ROWS),
+    "rows added up": (lambda x, h, w, u: new(x.cumsum(0), h, w, u), ROWS),
+    "rows sorted": (lambda x, h, w, u: new(x.sort(0).values, h, w, u), ROWS),
+    "rows multiplied": (lambda x, h, w, u: torch.tanh(h @ h.T @ h + x @ w), ROWS),
+    "rows by einsum": (lambda x, h, w, u: torch.tanh(torch.einsum("bi,ci,cj->bj", h, h, h) + x @ w), ROWS),
+    "rows compared": (lambda x, h, w, u: new(x, h, w, u) + (h[:, None] - h[None]).mean(1), ROWS),
+    "rows attended to": (attending_to_others, ROWS),
+    "rows convolved": (convolved_along_rows, ROWS),
+    "first row for all": (lambda x, h, w, u: new(x, h, w, u) + x[0] @ w, ROWS),
+    "first row kept apart": (first_rows_differ, ROWS),
+    "largest of all rows": (lambda x, h, w, u: new(x, h, w, u) - h.amax(0), ROWS),
+    "largest of all": (lambda x, h, w, u: new(x, h, w, u) - h.max(), ROWS),
+    "norm of all": (lambda x, h, w, u: new(x, h, w, u) / (1 + h.norm()), ROWS),
+    "sum of all": (lambda x, h, w, u: new(x, h, w, u) / (1 + h.square().sum()), ROWS),
+    "any of all": (lambda x, h, w, u: torch.where((h > 9).any(), x @ w, new(x, h, w, u)), ROWS),
+    "normalised over the batch": (lambda x, h, w, u: new(x, F.normalize(h, dim=0), w, u), ROWS),
+    "picked from a row": (lambda x, h, w, u: new(x, h, w, u) + h.gather(0, torch.zeros_like(h, dtype=torch.long)), ROWS),
+    "numbered rows": (lambda x, h, w, u: new(x, h, w, u) * torch.arange(len(x)).unsqueeze(1), ROWS),
+    "batch in the features": (lambda x, h, w, u: torch.softmax(new(x, h, w, u).view(1, -1), 1).view(-1, 4), ROWS),
+    "transposed and reshaped": (lambda x, h, w, u: new(x, h, w, u) + h.T.reshape(-1, 4), ROWS),
+    "divided by the batch": (lambda x, h, w, u: new(x, h, w, u) / len(x), COUNT),
+    "large batches differ": (lambda x, h, w, u: new(x, h, w, u) * (2.0 if len(x) > 64 else 1.0), COUNT),
+    "small batches differ": (lambda x, h, w, u: x @ w if len(x) < 3 else new(x, h, w, u), COUNT),
+    "single rows differ": (lambda x, h, w, u: x @ w if len(x) == 1 else new(x, h, w, u), COUNT),
+    "a loop over rows": (lambda x, h, w, u: torch.stack(list(new(x, h, w, u))[::-1]), COUNT),
+}
+DATA_DEPENDENT: dict[str, tuple[Callable[..., Tensor], str]] = {
+    "a branch": (branching, VALUES),
+    "item": (lambda x, h, w, u: new(x, h, w, u) * h.sum().item(), VALUES),
+    "float": (lambda x, h, w, u: new(x, h, w, u) * float(h[0, 0]), VALUES),
+    "tolist": (lambda x, h, w, u: new(x, h, w, u) * h.tolist()[0][0], VALUES),
+    "numpy": (lambda x, h, w, u: new(x, h, w, u) * float(h.detach().numpy().max()), VALUES),
+    "nonzero": (lambda x, h, w, u: new(x, h, w, u) * len(h.nonzero()), VALUES),
+    "an assertion": (lambda x, h, w, u: new(x, h, w, u) if h.isfinite().all() else x @ w, VALUES),
+    "equal": (lambda x, h, w, u: new(x, h, w, u) * (2.0 if torch.equal(x, x) else 1.0), VALUES),
+    "a tensor from outside": (lambda x, h, w, u: new(x, h, w, u) * HIDDEN, "is no attribute of it"),
+}
+
+
+def refused(table: dict[str, tuple[Callable[..., Tensor], str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("step", "reason"), table.values(), ids=table)
+
+
+@refused(COUPLED)
+def test_rows_that_meet(step: Callable[..., Tensor], reason: str) -> None:
+    check_fallback(case_of(lambda x, h, w, u: (h, step(x, h, w, u))), reason, LENGTHS)
+
+
+@refused(COUPLED)
+def test_rows_that_meet_in_the_outputs_only(step: Callable[..., Tensor], reason: str) -> None:
+    check_fallback(case_of(lambda x, h, w, u: (step(x, h, w, u), new(x, h, w, u))), reason)
+
+
+@refused(COUPLED)
+def test_rows_that_meet_without_a_gradient(step: Callable[..., Tensor], reason: str) -> None:
+    with torch.no_grad():
+        plan = plan_of(case_of(lambda x, h, w, u: (h, step(x, h, w, u))))
+    assert plan.backend == "reference"
+    assert all(reason in said for said in plan.reasons.values()), plan.reasons
+
+
+@refused(DATA_DEPENDENT)
+def test_steps_that_look_at_values(step: Callable[..., Tensor], reason: str) -> None:
+    check_fallback(case_of(lambda x, h, w, u: (h, step(x, h, w, u))), reason, LENGTHS)
+
+
+def test_a_single_row_that_is_squeezed() -> None:
+    """`squeeze` takes the batch away from a batch of one; whoever writes it means the features."""
+
+    def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+        joined = new(x, h, w, u).squeeze()
+        return h, (joined if joined.ndim == 2 else 2 * joined.unsqueeze(0))
+
+    check_on("auto", case_of(step), LENGTHS)
+
+
+class Changing(tt.RNNCell):
+    """A cell that a step changes."""
+
+    state_size = output_size = 3
+
+    def __init__(self, start: Callable[[], Any], advance: Callable[[Any], Any], *, buffer: bool = False) -> None:
+        super().__init__()
+        self.advance = advance
+        if buffer:
+            self.register_buffer("memory", start())
+        else:
+            self.memory = start()
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        scale = self.advance(self)
+        return inputs * scale, state + inputs
+
+
+class Holder:
+    """An object of a user's own."""
+
+    count = 0
+
+
+def count_up(cell: Changing) -> int:
+    cell.memory = cell.memory + 1
+    return cell.memory
+
+
+def add_to_buffer(cell: Changing) -> Tensor:
+    cell.memory += 1
+    return cell.memory.clone()
+
+
+def count_in_object(cell: Changing) -> int:
+    cell.memory.count += 1
+    return cell.memory.count
+
+
+def count_in_array(cell: Changing) -> float:
+    cell.memory[0] += 1
+    return float(cell.memory[0])
+
+
+CHANGING: dict[str, Callable[[], Changing]] = {
+    "a number": lambda: Changing(lambda: 0, count_up),
+    "a tensor": lambda: Changing(lambda: torch.zeros(()), count_up),
+    "a tensor in place": lambda: Changing(lambda: torch.zeros(()), add_to_buffer),
+    "a buffer": lambda: Changing(lambda: torch.zeros(()), count_up, buffer=True),
+    "a buffer in place": lambda: Changing(lambda: torch.zeros(()), add_to_buffer, buffer=True),
+    "a list": lambda: Changing(list, lambda cell: cell.memory.append(0) or len(cell.memory)),
+    "a set": lambda: Changing(set, lambda cell: cell.memory.add(len(cell.memory)) or len(cell.memory)),
+    "a deque": lambda: Changing(deque, lambda cell: cell.memory.append(0) or len(cell.memory)),
+    "a dict": lambda: Changing(dict, lambda cell: cell.memory.setdefault(len(cell.memory), len(cell.memory) + 1)),
+    "a dict in a list": lambda: Changing(lambda: [{}], lambda cell: cell.memory[0].setdefault(len(cell.memory[0]), 1)),
+    "an array": lambda: Changing(lambda: np.zeros(1), count_in_array),
+    "an object": lambda: Changing(Holder, count_in_object),
+}
+
+
+@pytest.mark.parametrize("make", CHANGING.values(), ids=CHANGING)
+def test_a_step_that_changes_its_cell(make: Callable[[], Changing]) -> None:
+    """Also: looking at it, to find that out, has changed nothing."""
+    inputs = torch.randn(2, 4, 3)
+    results = []
+    for backend in ("reference", "auto"):
+        cell = make()
+        with tt.backend(backend):
+            results.append([tt.dynamic_rnn(cell, inputs, dtype=torch.float32) for _ in range(2)])
+    check_close("results", *results)
+    assert tt.explain(make(), inputs).backend == "reference"
+
+
+class Normalised(tt.RNNCell):
+    state_size = output_size = 4
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(7, 4), norm
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        state = torch.tanh(self.norm(self.layer(torch.cat([inputs, state], 1))))
+        return state, state
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_batch_norm_couples_rows(tracked: bool) -> None:
+    torch.manual_seed(2)
+    cell = Normalised(nn.BatchNorm1d(4, track_running_stats=tracked))
+    inputs = torch.randn(6, 5, 3)
+    assert tt.explain(cell, inputs, dtype=torch.float32).backend == "reference"
+    outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+    if tracked:
+        assert cell.norm.num_batches_tracked == 5, "once a step, and not for looking at it"
+    assert not outputs[:3].allclose(tt.dynamic_rnn(cell, inputs[:3], dtype=torch.float32)[0])
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(4).eval(), nn.GroupNorm(2, 4), nn.LayerNorm(4)], ids=str)
+def test_norms_that_do_not_couple_rows(norm: nn.Module) -> None:
+    case = Descriptor("normalised", lambda _: Normalised(norm)).case(5, 5)
+    check_on("auto", case, LENGTHS)
+
+
+def test_spectral_norm_moves_its_buffers_at_every_step() -> None:
+    """In training mode each step improves an estimate; that is nobody's but the reference's to do."""
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+
+    class Spectral(tt.RNNCell):
+        state_size = output_size = 3
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            state = torch.tanh(self.layer(state) + inputs)
+            return state, state
+
+    cell, inputs = Spectral(), torch.randn(2, 4, 3)
+    assert tt.explain(cell, inputs).backend == "reference"
+    assert tt.explain(cell.eval(), inputs).backend == "numba"
+
+
+@pytest.mark.parametrize("toss", [random.random, np.random.rand], ids=["random", "numpy"])
+def test_chance_from_outside_of_torch(toss: Callable[[], float]) -> None:
+    """A coin tossed once for all steps would be no coin: here heads are so rare that two tosses seldom differ."""
+    seen = []
+
+    def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+        seen.append(toss() < 0.05)
+        return h, (h if seen[-1] else new(x, h, w, u))
+
+    case = case_of(step)
+    assert plan_of(case).backend == "reference"
+
+
+@pytest.mark.parametrize("noise", ["weights", "features"])
+def test_noise_that_all_rows_share_is_drawn_at_every_step(noise: str) -> None:
+    def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+        drawn = F.dropout(torch.ones_like(w), 0.5)[0] if noise == "weights" else torch.randn(4, dtype=h.dtype)
+        return drawn.expand(len(x), 4), new(x, h, w, u)
+
+    case = case_of(step)
+    outputs, _ = tt.dynamic_rnn(case.cell, case.inputs.repeat(1, 8, 1), None, case.state, case.dtype)
+    assert torch.equal(outputs, outputs[:1].expand_as(outputs)), "all rows share it"
+    assert len(outputs[0].unique(dim=0)) > 4, "steps do not"
+
+
+@pytest.mark.parametrize("where", ["cell", "inside", "backward"])
+def test_hooks_see_every_step(where: str) -> None:
+    cell, seen = Normalised(nn.Identity()), []
+    if where == "backward":
+        cell.layer.register_full_backward_hook(lambda *_: seen.append(1))
+    else:
+        (cell if where == "cell" else cell.layer).register_forward_hook(lambda *_: seen.append(1))
+    outputs, _ = tt.dynamic_rnn(cell, torch.randn(2, 5, 3), dtype=torch.float32)
+    outputs.sum().backward()
+    assert len(seen) == 5
+
+
+def test_refusals_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that cannot be compiled is looked at once, not at every call."""
+    calls = []
+
+    def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+        calls.append(type(x))
+        return h, new(x, h, w, u) - h.mean(0)
+
+    case = case_of(step)
+    for _ in range(3):
+        tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)
+    assert calls[-15:] == [Tensor] * 15 or all(kind in (Tensor, nn.Parameter) for kind in calls[-15:])
+    assert sum(kind not in (Tensor, nn.Parameter) for kind in calls) <= 3
