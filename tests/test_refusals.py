@@ -238,7 +238,8 @@ def test_batch_norm_couples_rows(tracked: bool) -> None:
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(4).eval(), nn.GroupNorm(2, 4), nn.LayerNorm(4)], ids=str)
 def test_norms_that_do_not_couple_rows(norm: nn.Module) -> None:
-    case = Descriptor("normalised", lambda _: Normalised(norm)).case(5, 5)
+    case = Descriptor("normalised", lambda _: Normalised(norm.double())).case(5, 5)
+    assert plan_of(case).backend != "reference"
     check_on("auto", case, LENGTHS)
 
 
@@ -299,16 +300,17 @@ def test_hooks_see_every_step(where: str) -> None:
     assert len(seen) == 5
 
 
-def test_refusals_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_are_remembered() -> None:
     """A cell that cannot be compiled is looked at once, not at every call."""
-    calls = []
+    seen: list[type] = []
 
     def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
-        calls.append(type(x))
+        seen.append(type(x))
         return h, new(x, h, w, u) - h.mean(0)
 
     case = case_of(step)
     for _ in range(3):
         tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)
-    assert calls[-15:] == [Tensor] * 15 or all(kind in (Tensor, nn.Parameter) for kind in calls[-15:])
-    assert sum(kind not in (Tensor, nn.Parameter) for kind in calls) <= 3
+    real = [kind for kind in seen if kind is Tensor]
+    assert len(real) == 3 * case.inputs.shape[1]
+    assert len(seen) - len(real) <= 3

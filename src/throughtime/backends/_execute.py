@@ -250,11 +250,11 @@ def _walk(
     current = list(state)
     ended: list[list[Tensor]] = [[] for _ in state]
     pieces: list[list[Tensor]] = [[] for _ in program.loop.stored]
-    found = set(program.state)
+    carried = set(program.state)
     streams = {
         value: steps.split(env[value].movedim(value.row_axis or 0, 0))
         for value in function.takes
-        if value.has_rows and value not in found
+        if value.has_rows and value not in carried
     }
     for step, rows in enumerate(steps.counts):
         for index, leaf in enumerate(current):
@@ -262,7 +262,9 @@ def _walk(
             current[index] = leaf[:rows]
         now = {**env, **dict(zip(program.state, current, strict=True))}
         now |= {value: parts[step].movedim(0, value.row_axis or 0) for value, parts in streams.items()}
-        results = dict(zip(function.gives, function(rows, generators, *map(now.get, function.takes)), strict=True))
+        results = dict(
+            zip(function.gives, function(rows, generators, *[now[value] for value in function.takes]), strict=True)
+        )
         for parts, value in zip(pieces, program.loop.stored, strict=True):
             parts.append(results[value])
         current = [results[value] for value in program.new_state]

@@ -31,9 +31,7 @@ class NumbaLoop:
     def __init__(self, lowered: Lowered) -> None:
         self._lowered = lowered
         self._kernel = numba.compile_loop(lowered.program)
-        self._fills = [
-            torch.full((row.width,), number, dtype=row.dtype) for row, number in lowered.fills
-        ]
+        self._fills = [torch.full((row.width,), number, dtype=row.dtype) for row, number in lowered.fills]
 
     @property
     def source(self) -> str:

@@ -37,7 +37,9 @@ def run(
             env = environment(call, tensors, inputs)
             outputs, final, _ = call.executable.forward(env, state, call.steps, call.noise.generator, call.chunk)
         return outputs, final
-    results = _Unroll.apply(call, len(tensors), len(inputs), *tensors, *inputs, *state)
+    results = _Unroll.apply(  # type: ignore[no-untyped-call]
+        call, len(tensors), len(inputs), *tensors, *inputs, *state
+    )
     count = len(call.executable.program.outputs)
     return list(results[:count]), list(results[count:])
 

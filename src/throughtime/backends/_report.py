@@ -94,7 +94,9 @@ def flops(node: Node) -> int:
     return max((value.row_size for value in (*node.results, *node.values) if value.has_rows), default=0)
 
 
-_MOVES = frozenset("slice cat view t expand select unsqueeze squeeze permute transpose _unsafe_view clone zeros".split())
+_MOVES = frozenset(
+    "slice cat view t expand select unsqueeze squeeze permute transpose _unsafe_view clone zeros".split()
+)
 
 
 def _bytes(values: list[Value]) -> int:

@@ -50,7 +50,7 @@ def backend(name: str) -> Iterator[None]:
     >>> torch.allclose(outputs, tt.dynamic_rnn(cell, x, dtype=torch.float32)[0])
     True
     """
-    if not isinstance(name, str) or name not in NAMES:
+    if not any(name is known or (type(name) is str and name == known) for known in NAMES):
         what, fix = "`name` is no backend", 'Leave the choice to the engine with "auto".'
         raise ValueError(problem(what, got=repr(name), expected=", ".join(map(repr, NAMES)), fix=fix))
     token = _wanted.set(name)
@@ -189,23 +189,26 @@ def _situation(
     cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_memory: bool, *, inside_operator: bool
 ) -> str | None:
     """Why nothing can be compiled for this call, whatever the cell."""
-    if any(not isinstance(leaf, Tensor) for leaf in state):
-        return "a part of its state is no tensor"
-    if not state:
-        return "it has no state"
-    plain = {Tensor, nn.Parameter}
-    if any(type(leaf) not in plain for leaf in (*inputs, *state)):
-        return "its inputs or state are tensors of a class of their own"
-    if any(leaf.device.type not in ("cpu", "cuda") for leaf in (*inputs, *state)):
-        return f"there are no kernels for the device {inputs[0].device}"
-    stop = compiling_stops(inside_operator=inside_operator)
-    if stop is not None:
-        return stop
-    if swap_memory and inputs[0].is_cuda:
-        return "memory is swapped between the steps of the loop"
-    if isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters()):
-        return "its parameters do not exist yet: the first call makes them"
-    return None
+    unmade = isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
+    tensors = (*inputs, *state)
+    reasons: tuple[tuple[str, Callable[[], bool]], ...] = (
+        ("a part of its state is no tensor", lambda: not all(isinstance(leaf, Tensor) for leaf in state)),
+        ("it has no state", lambda: not state),
+        (
+            "its inputs or state are tensors of a class of their own",
+            lambda: any(type(leaf) not in (Tensor, nn.Parameter) for leaf in tensors),
+        ),
+        (
+            f"there are no kernels for the device {inputs[0].device}",
+            lambda: any(leaf.device.type not in ("cpu", "cuda") for leaf in tensors),
+        ),
+        ("memory is swapped between the steps of the loop", lambda: swap_memory and inputs[0].is_cuda),
+        ("its parameters do not exist yet: the first call makes them", lambda: unmade),
+    )
+    for reason, applies in reasons:
+        if applies():
+            return reason
+    return compiling_stops(inside_operator=inside_operator)
 
 
 def compiling_stops(*, inside_operator: bool = False) -> str | None:
@@ -216,6 +219,8 @@ def compiling_stops(*, inside_operator: bool = False) -> str | None:
         return "a transform of torch.func is at work"
     if torch._C._len_torch_dispatch_stack() > 0:
         return "a dispatch mode of torch is at work"
+    if nn.modules.module._has_any_global_hook():
+        return "there are hooks for the calls of all modules"
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is at work"
     return None
@@ -307,5 +312,3 @@ def _shape_of_nest(nest: Any) -> Any:
         return None
     keys = tuple(map(str, nest)) if isinstance(nest, dict) else len(nest)
     return (type(nest), keys, *map(_shape_of_nest, _nest.children(nest)))
-
-

@@ -73,7 +73,11 @@ class _Writer:
         kept = set(gives)
         for position, node in enumerate(nodes):
             lines.append(f"    {self._line(node)}")
-            dead = [value for value in dict.fromkeys((*node.values, *node.results)) if last[value] == position and value not in kept]
+            dead = [
+                value
+                for value in dict.fromkeys((*node.values, *node.results))
+                if last[value] == position and value not in kept
+            ]
             if dead:
                 lines.append(f"    del {', '.join(map(self._name, dead))}")
         lines.append(f"    return ({''.join(f'{self._name(value)}, ' for value in gives)})")
@@ -103,7 +107,9 @@ class _Writer:
         arguments = [self._shown(arg) for arg in node.args]
         arguments += [f"{key}={self._shown(value)}" for key, value in node.kwargs.items()]
         names = [self._name(value) for value in node.results]
-        results = names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
+        results = (
+            names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
+        )
         return f"{results} = {target}({', '.join(arguments)})"
 
     def _shown(self, tree: Any) -> str:

@@ -70,7 +70,7 @@ class RNNCell(nn.Module):
         self.number = _numbered(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         # A copy is a cell of its own.
         self.number = _numbered(self)
 

@@ -222,7 +222,7 @@ class EmbeddingWrapper(_LazyWrapper):
             )
 
     def check_values(self, inputs: Any) -> None:
-        """Every id has a row in the table. On a GPU the look would wait for the device; there the lookup itself fails."""
+        """Every id has a row in the table. On a GPU a look would wait for the device; there the lookup itself fails."""
         if inputs.device.type == "cpu" and inputs.numel():
             low, high = int(inputs.min()), int(inputs.max())
             if low < 0 or high >= self.embedding_classes:

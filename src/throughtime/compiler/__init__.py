@@ -7,7 +7,7 @@ from throughtime.compiler._loop import LoopProgram, check_loop
 from throughtime.compiler._lower import Lowered
 from throughtime.compiler._program import Program, compile_step
 from throughtime.compiler._sections import Loop, Section
-from throughtime.compiler._trace import Leaf, Source, StepSignature
+from throughtime.compiler._traced import Leaf, Source, StepSignature
 from throughtime.compiler._watch import Anatomy
 
 __all__ = [

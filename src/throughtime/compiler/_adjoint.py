@@ -15,7 +15,7 @@ import torch
 from throughtime.compiler._graph import Graph, Node, Value, depends_on
 from throughtime.compiler._hoist import Parts, hoist, is_cheap, regroup_sums
 from throughtime.compiler._sections import Loop, Section
-from throughtime.compiler._trace import Trace
+from throughtime.compiler._traced import Trace
 
 
 @dataclass
@@ -99,15 +99,13 @@ def _close(traced: Trace) -> _Closed:
     for index, (state, tangent, gradient) in enumerate(pairs):
         if tangent is None and gradient is None:
             continue
-        if tangent is None:
-            tangent = Value(f"d_new_{state.name}", state.shape, state.dtype)
-        if gradient is None:
-            gradient = Value(f"d_{state.name}", state.shape, state.dtype)
-            options = {"dtype": state.dtype, "device": traced.device}
-            closed.nodes.append(Node(torch.ops.aten.zeros.default, (list(state.shape),), options, (gradient,)))
         closed.carries.append(index)
-        closed.tangents.append(tangent)
-        closed.gradients.append(gradient)
+        closed.tangents.append(tangent or Value(f"d_new_{state.name}", state.shape, state.dtype))
+        closed.gradients.append(gradient or Value(f"d_{state.name}", state.shape, state.dtype))
+        if gradient is None:
+            options = {"dtype": state.dtype, "device": traced.device}
+            node = Node(torch.ops.aten.zeros.default, (list(state.shape),), options, (closed.gradients[-1],))
+            closed.nodes.append(node)
     return closed
 
 

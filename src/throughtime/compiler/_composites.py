@@ -131,9 +131,7 @@ def _elu(x: Formula, alpha: float = 1, scale: float = 1, input_scale: float = 1)
     return (x * float(scale)).where(x > 0.0, (x * float(input_scale)).expm1() * float(alpha * scale))
 
 
-def _elu_backward(
-    d: Formula, alpha: float, scale: float, input_scale: float, is_result: bool, x: Formula
-) -> Formula:
+def _elu_backward(d: Formula, alpha: float, scale: float, input_scale: float, is_result: bool, x: Formula) -> Formula:
     positive = d * float(scale)
     factor = float(alpha * scale)
     slope = x + factor if is_result else (x * float(input_scale)).exp() * factor
@@ -210,7 +208,7 @@ COMPOSITES: dict[str, Callable[..., Formula]] = {
     "threshold_backward": lambda d, y, threshold: (d * 0.0).where(y <= threshold, d),
     "square": lambda x: x * x,
     "clamp": _clamp,
-    "clamp_min": lambda x, low: _clamp(x, low),
+    "clamp_min": _clamp,
     "clamp_max": lambda x, high: _clamp(x, None, high),
     "hardtanh": lambda x, low=-1.0, high=1.0: _clamp(x, low, high),
     "hardtanh_backward": _hardtanh_backward,

@@ -12,13 +12,18 @@ from torch._ops import OpOverload
 aten = torch.ops.aten
 
 
+def _tensor(result: Tensor) -> Tensor:
+    """What an operation gives; torch does not say so to a type checker."""
+    return result
+
+
 def _addmm(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     product = aten.mm.default(one, other)
     if alpha != 1:
         product = aten.mul.Tensor(product, alpha)
     if beta != 1:
         bias = aten.mul.Tensor(bias, beta)
-    return aten.add.Tensor(product, bias)
+    return _tensor(aten.add.Tensor(product, bias))
 
 
 def _split(value: Tensor, size: int, dim: int = 0) -> list[Tensor]:
@@ -50,13 +55,12 @@ def _native_dropout(value: Tensor, p: float, train: bool | None) -> tuple[Tensor
 
 def _rsub(one: Tensor, other: Any, alpha: float = 1) -> Tensor:
     """`other - alpha * one`, as a sum: subtraction has no overload with a number on the left."""
-    return aten.add.Tensor(aten.mul.Tensor(one, -alpha), other)
+    return _tensor(aten.add.Tensor(aten.mul.Tensor(one, -alpha), other))
 
 
-def _addcmul(value: Tensor, one: Tensor, other: Tensor, *, value_: float = 1, **scale: float) -> Tensor:
+def _addcmul(base: Tensor, one: Tensor, other: Tensor, *, value: float = 1) -> Tensor:
     product = aten.mul.Tensor(one, other)
-    factor = scale.get("value", value_)
-    return aten.add.Tensor(value, product if factor == 1 else aten.mul.Tensor(product, factor))
+    return _tensor(aten.add.Tensor(base, product if value == 1 else aten.mul.Tensor(product, value)))
 
 
 def _like(factory: OpOverload) -> Callable[..., Tensor]:
@@ -70,9 +74,7 @@ def _like(factory: OpOverload) -> Callable[..., Tensor]:
 
 
 def _full_like(value: Tensor, fill: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
-    made: Tensor = aten.full.default(
-        list(value.shape), fill, dtype=dtype or value.dtype, device=device or value.device
-    )
+    made: Tensor = aten.full.default(list(value.shape), fill, dtype=dtype or value.dtype, device=device or value.device)
     return made
 
 
@@ -92,7 +94,7 @@ def _select_backward(grad: Tensor, sizes: list[int], dim: int, index: int) -> Te
 def _masked_fill(value: Tensor, mask: Tensor, fill: Any) -> Tensor:
     if not isinstance(fill, Tensor):
         fill = aten.full.default([], fill, dtype=value.dtype, device=value.device)
-    return aten.where.self(mask, fill, value)
+    return _tensor(aten.where.self(mask, fill, value))
 
 
 def _fill(value: Tensor, fill: Any) -> Tensor:
@@ -101,7 +103,7 @@ def _fill(value: Tensor, fill: Any) -> Tensor:
 
 def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: int, step: int) -> Tensor:
     zeros = aten.zeros.default(sizes, dtype=grad.dtype, device=grad.device)
-    return aten.slice_scatter.default(zeros, grad, dim, start, end, step)
+    return _tensor(aten.slice_scatter.default(zeros, grad, dim, start, end, step))
 
 
 def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +112,32 @@ def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _log_sigmoid_backward(grad: Tensor, x: Tensor, _buffer: Tensor) -> Tensor:
-    return aten.mul.Tensor(grad, aten.sigmoid.default(aten.neg.default(x)))
+    return _tensor(aten.mul.Tensor(grad, aten.sigmoid.default(aten.neg.default(x))))
+
+
+def _batch_norm(
+    x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    """With statistics taken before, a batch norm is a scale and a shift; else rows meet, and it stays whole."""
+    if training or mean is None:
+        return NotImplemented
+    shape = [1, -1, *[1] * (x.ndim - 2)]
+    y = (x - mean.view(shape)) * torch.rsqrt(var + eps).view(shape)
+    y = y if weight is None else y * weight.view(shape)
+    nothing = aten.zeros.default([0], dtype=x.dtype, device=x.device)
+    return y if bias is None else y + bias.view(shape), nothing, nothing
+
+
+def _batch_norm_backward(
+    d: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, _m: Any, _s: Any, train: bool, eps: float, mask: list[bool]
+) -> Any:
+    if train or mean is None:
+        return NotImplemented
+    shape, others = [1, -1, *[1] * (x.ndim - 2)], [0, *range(2, x.ndim)]
+    scale = torch.rsqrt(var + eps).view(shape)
+    dx = d * scale if weight is None else d * (scale * weight.view(shape))
+    dweight = aten.sum.dim_IntList(d * ((x - mean.view(shape)) * scale), others) if mask[1] else None
+    return dx, dweight, aten.sum.dim_IntList(d, others) if mask[2] else None
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
@@ -134,6 +161,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.new_full.default: _new(aten.full.default),
     aten.select_backward.default: _select_backward,
     aten.slice_backward.default: _slice_backward,
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     aten.masked_fill.Scalar: _masked_fill,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Uncompilable(Exception):
+class Uncompilable(Exception):  # noqa: N818 - a refusal, not a mistake
     """The cell cannot be compiled; the message says why, in a form that fits after "because"."""
 
 

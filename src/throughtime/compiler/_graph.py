@@ -83,7 +83,7 @@ class Node:
     @property
     def name(self) -> str:
         """The operation's name without its overload: `mm`."""
-        return self.target.overloadpacket.__name__
+        return str(self.target.overloadpacket.__name__)
 
     @property
     def is_random(self) -> bool:

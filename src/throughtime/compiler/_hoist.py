@@ -17,8 +17,9 @@ aten = torch.ops.aten
 class Parts:
     """The nodes of a step by the time at which they can run.
 
-    `drawn`: random numbers that depend on nothing, drawn for the whole sequence. `invariant`: once, from parameters alone. `before`: for all steps at once, ahead of the loop. `loop`: what the next
-    state truly needs. `after`: for all steps at once, when the loop has run.
+    `drawn`: random numbers that depend on nothing, for all steps at once. `invariant`: once, from parameters alone.
+    `before`: for all steps at once, ahead of the loop. `loop`: what the next state truly needs. `after`: for all steps
+    at once, when the loop has run.
     """
 
     drawn: list[Node]
@@ -37,8 +38,8 @@ def hoist(
 ) -> Parts:
     """Sort the nodes; `varying` differs from step to step, `carried` is known only once the step before has run.
 
-    `carried_on` is what the next step will find. Nodes that are to run `everywhere` cost next to nothing: each part that
-    uses some has its own. Rows of zeros and the like are of that kind too.
+    `carried_on` is what the next step will find. Nodes that are to run `everywhere` cost next to nothing: each part
+    that uses some has its own. Rows of zeros and the like are of that kind too.
     """
     drawn = _drawn(graph)
     cheap = {id(node) for node in everywhere}

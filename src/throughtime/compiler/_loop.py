@@ -138,14 +138,10 @@ class LoopProgram:
 def check_loop(program: LoopProgram) -> None:
     """Raise a `GrammarError` unless the program is well formed; run after every pass that makes or changes one."""
     known: dict[str, Row | Matrix] = {}
-    for value in (
-        *program.streams,
-        *program.lagged,
-        *program.constants,
-        *program.matrices,
-        *(c.before for c in program.carried),
-    ):
-        _define(known, value)
+    for row in (*program.streams, *program.lagged, *program.constants, *(carry.before for carry in program.carried)):
+        _define(known, row)
+    for matrix in program.matrices:
+        _define(known, matrix)
     for op in program.body:
         _check_op(op, known)
         _define(known, op.result)

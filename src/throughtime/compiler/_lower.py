@@ -105,7 +105,7 @@ class _Lowering:
                 self.constants.append(value)
         return self._rows[value]
 
-    def fill(self, like: Row, number: float | int | bool) -> Row:
+    def fill(self, like: Row, number: float) -> Row:
         """A constant row of one number."""
         row = Row(self._unique("fill"), like.width, like.dtype)
         self.fills.append((row, number))

@@ -13,11 +13,12 @@ from throughtime.compiler._adjoint import Adjoint, make_adjoint
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Value
 from throughtime.compiler._hoist import hoist, regroup_sums
-from throughtime.compiler._rows import check_rows
+from throughtime.compiler._rows import check_random, check_rows
 from throughtime.compiler._sections import Loop, Section
-from throughtime.compiler._simplify import PASSES
+from throughtime.compiler._simplify import PASSES, Pass
 from throughtime.compiler._spread import spread_scalars
-from throughtime.compiler._trace import StepSignature, Trace, trace
+from throughtime.compiler._trace import trace
+from throughtime.compiler._traced import StepSignature, Trace
 from throughtime.compiler._verify import check_graph
 from throughtime.compiler._watch import Anatomy
 
@@ -65,6 +66,7 @@ def compile_step(
     """
     traced = trace(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
     _check_devices(anatomy, signature)
+    check_random(traced.graph, traced.once)
     spread_scalars(traced)
     _simplify(traced)
     check_rows(traced.graph, traced.backward_start)
@@ -96,7 +98,8 @@ def _simplify(traced: Trace) -> None:
     """Every pass over the whole graph, forward and backward together, with the grammar checked after each."""
     traced.graph.results = frozenset(_results(traced))
     check_graph(traced.graph, _given(traced), _results(traced))
-    for simplify in (*PASSES, lambda graph: regroup_sums(graph, traced.state)):
+    passes: tuple[Pass, ...] = (*PASSES, lambda graph: regroup_sums(graph, traced.state))
+    for simplify in passes:
         rewriter = simplify(traced.graph)
         for name in _RESULTS:
             resolved = [None if value is None else rewriter.resolve(value) for value in getattr(traced, name)]

@@ -35,6 +35,14 @@ def check_rows(graph: Graph, backward_start: int) -> set[Value]:
     return totals
 
 
+def check_random(graph: Graph, once: list[Value]) -> None:
+    """Random numbers without rows are drawn at every step, unless somebody keeps them for the whole sequence."""
+    kept = set(map(id, graph.needed_for(once)))
+    for node in graph.nodes:
+        if node.is_random and id(node) not in kept and not any(value.has_rows for value in node.results):
+            raise Uncompilable(f"it draws random numbers at every step that all rows share (aten.{node.name})")
+
+
 def _apply_rule(node: Node) -> set[Value]:
     """The results that are totals; all others have been shown to be independent from row to row."""
     if node.is_pointwise:
@@ -95,15 +103,23 @@ def _expand(node: Node) -> None:
 
 
 def _along(name: str = "dim") -> Callable[[Node], None]:
-    """Works along one dimension, which must not be that of the rows."""
+    """Works along some dimensions, which must not be that of the rows."""
 
     def rule(node: Node) -> None:
         for value in node.values:
-            dim = node.arg(name)
-            if value.has_rows and (dim is None or int(dim) % len(value.shape) == value.row_axis):
+            if value.has_rows and value.row_axis in _axes(node, value, name):
                 _refuse(node, "works along them")
 
     return rule
+
+
+def _axes(node: Node, value: Value, name: str = "dim") -> set[int]:
+    """The dimensions that an operation names; all of them if it names none."""
+    named = any(argument.name == name for argument in node.target._schema.arguments)
+    dims = node.arg(name) if named else None
+    if dims is None or dims == []:
+        return set(range(len(value.shape)))
+    return {dim % len(value.shape) for dim in ([dims] if isinstance(dims, int) else dims)}
 
 
 def _slice(node: Node) -> None:
@@ -125,19 +141,11 @@ def _cat(node: Node) -> None:
 
 def _reduce(node: Node) -> set[Value]:
     source = node.values[0]
-    dims = node.arg("dim")
-    axes = range(len(source.shape)) if not dims and dims != 0 else [dims] if isinstance(dims, int) else dims
-    if source.row_axis in [axis % len(source.shape) for axis in axes]:
+    if source.row_axis in _axes(node, source):
         if node.name != "sum":
             _refuse(node, "works along them")
         return set(node.results)
     return set()
-
-
-def _reduce_all(node: Node) -> set[Value]:
-    if node.name != "sum":
-        _refuse(node, "works along them")
-    return set(node.results)
 
 
 def _mm(node: Node) -> set[Value]:
@@ -232,14 +240,45 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     **dict.fromkeys(("t", "permute", "transpose", "unsqueeze", "squeeze"), _permute),
     **dict.fromkeys(("expand",), _expand),
     **dict.fromkeys(
-        ("select", "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "flip", "cumsum",
-         "cumprod", "sort", "topk", "argmax", "argmin", "glu", "glu_backward", "index_select"),
+        (
+            "select",
+            "_softmax",
+            "_log_softmax",
+            "_softmax_backward_data",
+            "_log_softmax_backward_data",
+            "cumsum",
+            "cumprod",
+            "sort",
+            "topk",
+            "argmax",
+            "argmin",
+            "glu",
+            "glu_backward",
+            "index_select",
+        ),
         _along(),
     ),
+    "flip": _along("dims"),
     "slice": _slice,
     "cat": _cat,
     "stack": _cat,
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "prod", "any", "all", "var_mean", "logsumexp", "linalg_vector_norm"), _reduce),
+    **dict.fromkeys(
+        (
+            "sum",
+            "mean",
+            "amax",
+            "amin",
+            "var",
+            "std",
+            "prod",
+            "any",
+            "all",
+            "var_mean",
+            "logsumexp",
+            "linalg_vector_norm",
+        ),
+        _reduce,
+    ),
     **dict.fromkeys(("max", "min"), _reduce),
     "mm": _mm,
     "bmm": _bmm,

@@ -65,7 +65,7 @@ def split_products(graph: Graph) -> Rewriter:
                 continue
         if node.name == "slice" and _is_cut_up(node.args[0], users, graph) and _is_mm(made, node.args[0]):
             left, right = map(rewriter.resolve, made[node.args[0]].args)
-            _, dim, start, stop = node.args[:4]
+            start, stop = node.args[2:4]
             stop = min(stop, right.shape[1])
             piece = rewriter.call(
                 aten.slice.Tensor, right, 1, start, stop, shape=(right.shape[0], stop - start), like=right
@@ -104,9 +104,7 @@ def _split_mm(rewriter: Rewriter, node: Node, joined: Node, transposed: bool) ->
             shape: tuple[Dim, ...] = (width, right.shape[1])
             parts.append(rewriter.call(aten.mm.default, turned, right, shape=shape, like=node.result))
         elif width:
-            weights = rewriter.call(
-                aten.slice.Tensor, right, 0, start, stop, shape=(width, right.shape[1]), like=right
-            )
+            weights = rewriter.call(aten.slice.Tensor, right, 0, start, stop, shape=(width, right.shape[1]), like=right)
             parts.append(rewriter.call(aten.mm.default, part, weights, shape=node.result.shape, like=node.result))
         start = stop
     if transposed:
@@ -230,14 +228,13 @@ def merge_slices(graph: Graph) -> Rewriter:
     made = graph.producers()
     rewriter = Rewriter()
     for node in graph.nodes:
-        inner = made.get(node.args[0]) if node.name == "slice" and len(node.args) >= 4 and node.arg("step") == 1 else None
-        if inner is not None and inner.name == "slice" and len(inner.args) >= 4 and inner.arg("step") == 1:
-            if inner.args[1] == node.args[1] and isinstance(node.args[3], int):
-                start = inner.args[2] + node.args[2]
-                stop = min(inner.args[2] + node.args[3], inner.args[3])
-                rewriter.keep(Node(node.target, (inner.args[0], node.args[1], start, stop), {}, node.results))
-                made[node.result] = rewriter.nodes[-1]
-                continue
+        inner = made.get(node.args[0]) if _is_range(node) else None
+        if inner is not None and _is_range(inner) and inner.args[1] == node.args[1]:
+            start = inner.args[2] + node.args[2]
+            stop = min(inner.args[2] + node.args[3], inner.args[3])
+            rewriter.keep(Node(node.target, (inner.args[0], node.args[1], start, stop), {}, node.results))
+            made[node.result] = rewriter.nodes[-1]
+            continue
         if inner is not None and inner.name == "cat" and node.arg("dim") == inner.arg("dim"):
             part = _part_of(inner, node.args[2], node.args[3])
             if part is not None:
@@ -245,6 +242,12 @@ def merge_slices(graph: Graph) -> Rewriter:
                 continue
         rewriter.keep(node)
     return rewriter
+
+
+def _is_range(node: Node) -> bool:
+    """Whether a node cuts out neighbours, from a start to a stop that are both known."""
+    known = len(node.args) >= 4 and all(isinstance(arg, int) for arg in node.args[1:4])
+    return node.name == "slice" and known and node.arg("step") == 1
 
 
 def _part_of(joined: Node, start: int, stop: int) -> Value | None:
@@ -312,12 +315,12 @@ def merge_equal(graph: Graph) -> Rewriter:
     """Common subexpressions: what is computed twice from the same values is computed once."""
     rewriter = Rewriter()
     seen: dict[Any, Node] = {}
-    for node in graph.nodes:
-        node = node.substituted(rewriter.resolve)
+    for old in graph.nodes:
+        node = old.substituted(rewriter.resolve)
         key = None if node.is_random else _key((node.target, node.args, node.kwargs, node.results[0].dtype))
         if key is not None and key in seen:
-            for old, new in zip(node.results, seen[key].results, strict=True):
-                rewriter.replace(old, new)
+            for value, same in zip(node.results, seen[key].results, strict=True):
+                rewriter.replace(value, same)
             continue
         if key is not None:
             seen[key] = node
@@ -334,4 +337,13 @@ def _key(tree: Any) -> Any:
     return (type(tree), tree) if isinstance(tree, int | float) else tree
 
 
-PASSES: tuple[Pass, ...] = (split_masks, drop_identities, turn_products, merge_slices, join_padded, split_products, merge_slices, merge_equal)
+PASSES: tuple[Pass, ...] = (
+    split_masks,
+    drop_identities,
+    turn_products,
+    merge_slices,
+    join_padded,
+    split_products,
+    merge_slices,
+    merge_equal,
+)

@@ -7,7 +7,7 @@ import torch
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
 from throughtime.compiler._simplify import Rewriter
-from throughtime.compiler._trace import Trace
+from throughtime.compiler._traced import Trace
 
 aten = torch.ops.aten
 
@@ -63,5 +63,7 @@ def _spread_node(rewriter: Rewriter, node: Node, spread: dict[Value, tuple[Dim, 
         if own is not None and value not in lifted:
             shape = (ROWS, *[1] * (rank - 1 - len(own)), *own)
             same = shape == value.shape
-            lifted[value] = value if same else rewriter.call(aten.view.default, value, list(shape), shape=shape, like=value)
+            lifted[value] = (
+                value if same else rewriter.call(aten.view.default, value, list(shape), shape=shape, like=value)
+            )
     rewriter.keep(node.substituted(lambda value: lifted.get(value, value)))

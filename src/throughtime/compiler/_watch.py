@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import types
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,8 @@ from throughtime.compiler._errors import Uncompilable
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
 BOOKKEEPING = frozenset(vars(nn.Module())) - _HOOKS - {"training"} | {"_load_hook", "_initialize_hook"}
-_SEQUENCES = (list, tuple)
+_SEQUENCES = (list, tuple, deque)
+_UNORDERED = (set, frozenset)
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 _FUNCTIONS = frozenset({types.FunctionType, types.BuiltinFunctionType})
 _PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, type)
@@ -41,6 +43,11 @@ class Anatomy:
         self._describe(cell, "", parts)
         self.structure = tuple(parts)
 
+    def same_as(self, other: Anatomy) -> bool:
+        """Whether nothing differs, and the tensors are the very same."""
+        same = all(one is two for one, two in zip(self.tensors, other.tensors, strict=False))
+        return same and self.structure == other.structure
+
     def _describe(self, thing: Any, path: str, parts: list[Any]) -> None:
         kind = type(thing)
         # The common kinds first: a cell is looked at again at every call.
@@ -54,21 +61,29 @@ class Anatomy:
         elif isinstance(thing, _PRIMITIVES):
             parts.append((kind, thing))
         elif isinstance(thing, _SEQUENCES):
-            parts.append((kind, len(thing)))
-            for index, part in enumerate(thing):
-                self._describe(part, f"{path}[{index}]", parts)
+            self._describe_all(kind, [(f"{path}[{index}]", part) for index, part in enumerate(thing)], parts)
         elif isinstance(thing, dict):
-            parts.append((kind, tuple(map(str, thing))))
-            for key, part in thing.items():
-                self._describe(part, f"{path}[{key!r}]", parts)
-        elif isinstance(thing, nn.Module) or _is_walked(thing):
+            self._describe_all(kind, [(f"{path}[{key!r}]", part) for key, part in thing.items()], parts)
+        elif _is_walked(thing):
             self._describe_object(thing, path, parts)
-        elif isinstance(thing, types.MethodType):
-            parts.append(thing.__func__)
-            self._describe(thing.__self__, f"{path}.__self__", parts)
+        else:
+            self._describe_other(thing, path, parts)
+
+    def _describe_other(self, thing: Any, path: str, parts: list[Any]) -> None:
+        kind = type(thing)
+        if isinstance(thing, types.MethodType):
+            self._describe_all(thing.__func__, [(f"{path}.__self__", thing.__self__)], parts)
+        elif isinstance(thing, np.ndarray):
+            parts.append((kind, thing.shape, str(thing.dtype), hash(thing.tobytes())))
         else:
             self.kept.append(thing)
-            parts.append((kind, id(thing)))
+            parts.append((kind, frozenset(map(id, thing)) if isinstance(thing, _UNORDERED) else id(thing)))
+
+    def _describe_all(self, kind: Any, named: list[tuple[str, Any]], parts: list[Any]) -> None:
+        """The parts of a collection, with their names."""
+        parts.append((kind, tuple(name for name, _ in named)))
+        for name, part in named:
+            self._describe(part, name, parts)
 
     def _tensor(self, tensor: Tensor, path: str) -> Any:
         """A number for each tensor, so that one which is used twice is known to be one."""
@@ -107,10 +122,36 @@ def watched(thing: Any) -> list[tuple[str, Any]]:
 
 def _is_walked(thing: Any) -> bool:
     """Whether to look inside of an object: those of classes written by a user, which have a plain `__dict__`."""
+    if isinstance(thing, nn.Module):
+        return True
+    if isinstance(thing, _UNORDERED):
+        return False
     opaque = types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.ModuleType | np.ndarray
     if isinstance(thing, opaque | torch.Generator):
         return False
     return hasattr(thing, "__dict__") and not callable(getattr(type(thing), "__array__", None))
+
+
+def hooked_module(cell: Any) -> str | None:
+    """The class of a module inside the cell with hooks, which are there to see every step."""
+    for module in cell.modules() if isinstance(cell, nn.Module) else ():
+        if any(vars(module).get(hooks) for hooks in _HOOKS):
+            return type(module).__name__
+    return None
+
+
+def changed_attribute(cell: Any, before: dict[str, Anatomy]) -> str | None:
+    """The first attribute of the cell that is not what it was."""
+    after = anatomies(cell)
+    for name in {**before, **after}:
+        if name not in before or name not in after or not before[name].same_as(after[name]):
+            return name
+    return None
+
+
+def anatomies(cell: Any) -> dict[str, Anatomy]:
+    """Every attribute of a cell as it is now."""
+    return {name: Anatomy(part) for name, part in watched(cell)} if hasattr(cell, "__dict__") else {}
 
 
 def shadow(cell: Any, replace: Callable[[Tensor], Tensor]) -> Any:
@@ -129,18 +170,21 @@ class _Shadows:
             return self._replace(thing)
         if isinstance(thing, _PRIMITIVES):
             return thing
-        if isinstance(thing, _SEQUENCES):
-            parts = [self.of(part) for part in thing]
-            return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
+        if isinstance(thing, (*_SEQUENCES, dict)):
+            return self._collection(thing)
+        if isinstance(thing, (*_UNORDERED, np.ndarray)):
+            return copy.copy(thing)
+        if isinstance(thing, types.MethodType):
+            return types.MethodType(thing.__func__, self.of(thing.__self__))
+        return self._object(thing) if _is_walked(thing) else thing
+
+    def _collection(self, thing: Any) -> Any:
         if isinstance(thing, dict):
             made = copy.copy(thing)
             made.update((key, self.of(part)) for key, part in thing.items())
             return made
-        if isinstance(thing, nn.Module) or _is_walked(thing):
-            return self._object(thing)
-        if isinstance(thing, types.MethodType):
-            return types.MethodType(thing.__func__, self.of(thing.__self__))
-        return thing
+        parts = [self.of(part) for part in thing]
+        return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
 
     def _object(self, thing: Any) -> Any:
         made = self._made.get(id(thing))

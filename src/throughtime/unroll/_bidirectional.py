@@ -12,8 +12,8 @@ from throughtime.cells._base import check_cell, dims
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 from throughtime.unroll._dynamic import plan_dynamic
 from throughtime.unroll._form import open_inputs
-from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 from throughtime.unroll._static import open_steps, plan_static, split_steps
+from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
 def bidirectional_dynamic_rnn(

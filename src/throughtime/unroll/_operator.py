@@ -22,7 +22,7 @@ from throughtime.backends._operator import Call, environment
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
 from throughtime.cells._base import begin_sequence, cell_by_number
-from throughtime.compiler import ROWS, Anatomy, Value
+from throughtime.compiler import Anatomy, Value
 from throughtime.unroll._arguments import check_lengths
 from throughtime.unroll._form import Padded
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
@@ -150,10 +150,10 @@ def _apart(results: list[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
     seen = {tensor.untyped_storage().data_ptr() for tensor in arguments}
     apart = []
     for result in results:
-        if result.untyped_storage().data_ptr() in seen and result.numel():
-            result = result.clone(memory_format=torch.contiguous_format)
-        seen.add(result.untyped_storage().data_ptr())
-        apart.append(result.contiguous())
+        shared = result.untyped_storage().data_ptr() in seen and result.numel()
+        own = result.clone(memory_format=torch.contiguous_format) if shared else result.contiguous()
+        seen.add(own.untyped_storage().data_ptr())
+        apart.append(own)
     return apart
 
 
@@ -162,12 +162,12 @@ def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor
     leading = list(inputs[0].shape[:2])
     program = site.executable.program
     results = [
-        inputs[0].new_empty([*leading, *(size for size in value.shape if size is not ROWS)], dtype=value.dtype)
+        inputs[0].new_empty([*leading, *(size for size in value.shape if isinstance(size, int))], dtype=value.dtype)
         for value in program.outputs
     ]
     results += [leaf.new_empty(leaf.shape) for leaf in state]
     results += [
-        inputs[0].new_empty([rows if size is ROWS else size for size in value.shape], dtype=value.dtype)
+        inputs[0].new_empty([size if isinstance(size, int) else rows for size in value.shape], dtype=value.dtype)
         for value in site.kept
     ]
     return results
@@ -188,7 +188,7 @@ def _fake_forward(
     train: bool,
 ) -> list[Tensor]:
     site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
-    rows = inputs[0].shape[0] * inputs[0].shape[1]
+    rows: Any = inputs[0].shape[0] * inputs[0].shape[1]
     if lengths is not None and site.kept:
         rows = torch.library.get_ctx().new_dynamic_size()
     return _blank_results(site, inputs, state, rows)
@@ -249,7 +249,9 @@ def _found(
     output_gradients = [None if leaf is None else schedule.rows(leaf) for leaf in gradients[:count]]
     final = gradients[count : count + len(state)]
     every = gradients[count - len(state) : count] if all_states else [None] * len(state)
-    state_gradients = [_of_final_state(schedule, site.form.time_major, *pair) for pair in zip(final, every, strict=True)]
+    state_gradients = [
+        _of_final_state(schedule, site.form.time_major, *pair) for pair in zip(final, every, strict=True)
+    ]
     first, second = len(tensors), len(tensors) + len(inputs)
     needed = (*(wanted[place] for place in site.places), *wanted[first:second])
     found, states = executable.backward(
@@ -274,10 +276,8 @@ def _padded(schedule: Schedule, rows: Tensor) -> Tensor:
     return restored
 
 
-def _of_final_state(
-    schedule: Schedule, time_major: bool, final: Tensor | None, every: Tensor | None
-) -> Tensor | None:
-    """The gradient of a final state in the order of the loop; past the end, the state of every step is the final one."""
+def _of_final_state(schedule: Schedule, time_major: bool, final: Tensor | None, every: Tensor | None) -> Tensor | None:
+    """The gradient of a final state in the order of the loop; past the end, every step's state is the final one."""
     if every is not None and not isinstance(schedule, Dense):
         idle = every - _padded(schedule, schedule.rows(every))
         copied = idle.sum(0 if time_major else 1)
@@ -350,3 +350,5 @@ _library.impl("unroll_backward", _backward, "CompositeExplicitAutograd")
 torch.library.register_fake("throughtime::unroll", _fake_forward, lib=_library)
 torch.library.register_fake("throughtime::unroll_backward", _fake_backward, lib=_library)
 torch.library.register_autograd("throughtime::unroll", _autograd, setup_context=_setup_context, lib=_library)
+
+OPERATOR = torch.ops.throughtime.unroll.default

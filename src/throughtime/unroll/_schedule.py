@@ -55,9 +55,7 @@ class Schedule(ABC):
         """The rows of a state in the order of the batch."""
 
 
-def make_schedule(
-    form: Form, lengths: list[int] | None, *, reverse: bool = False, blocks: bool = False
-) -> Schedule:
+def make_schedule(form: Form, lengths: list[int] | None, *, reverse: bool = False, blocks: bool = False) -> Schedule:
     """The schedule of a batch; lengths above T count as T, below 0 as 0. `reverse` walks from each sequence's end.
 
     With `blocks` the rows of neighbouring steps lie side by side, so that the walk can be cut into blocks of steps.
@@ -90,7 +88,8 @@ class Dense(Schedule):
 
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Tensor:
         if self._turned:
-            return rows.unflatten(0, (self._form.max_time, self._form.batch_size)).transpose(0, 1)
+            by_time: Tensor = rows.unflatten(0, (self._form.max_time, self._form.batch_size))
+            return by_time.transpose(0, 1)
         return self._form.restore(rows)
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
@@ -108,7 +107,7 @@ class Dense(Schedule):
 
 @lru_cache(maxsize=256)
 def _dense_steps(batch: int, time: int, together: bool, direction: int) -> Steps:
-    """The steps of a dense batch, whose rows lie step by step or sequence by sequence; small calls ask again and again."""
+    """The steps of a dense batch, whose rows lie step by step or sequence by sequence; small calls ask often."""
     with torch.inference_mode(False), torch.device("cpu"):
         offset = torch.arange(time) * (batch if together else 1)
         offset = offset if direction == 1 else offset.flip(0)

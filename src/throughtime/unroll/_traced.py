@@ -9,7 +9,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime.cells._base import RNNCell
-from throughtime.unroll import _operator as _  # the operator must exist before it is called
+from throughtime.unroll._operator import OPERATOR
 
 
 def is_one_operator(cell: Any, inputs: Any) -> bool:
@@ -53,7 +53,7 @@ def unroll_as_operator(
     named = list(cell.named_parameters()) + list(cell.named_buffers())
     tensors = [tensor for _name, tensor in named]
     train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state_leaves])
-    results = torch.ops.throughtime.unroll(
+    results = OPERATOR(
         tensors,
         leaves,
         state_leaves,

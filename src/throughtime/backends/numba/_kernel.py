@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,39 +14,28 @@ from throughtime.backends.numba import _llvm
 from throughtime.backends.numba._emit import HEADER, emit_kernel, make_layout
 from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, product_address
 from throughtime.backends.numba._plan import make_plan
-from throughtime.backends.numba._pool import run_jobs
+from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_shards
 from throughtime.backends.numba._source import write_source
 from throughtime.compiler._loop import LoopProgram
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A call of a kernel on one frame."""
-
-    function: Callable[[int], None]
-    frame: array[int]
-    address: int
-
-    def __call__(self) -> None:
-        self.function(self.address)
-
-
 class LoopKernel:
     """The kernel of one loop program. `source` is for people, `llvm` is what the machine code was made from."""
 
-    def __init__(self, program: LoopProgram) -> None:
-        host = _llvm.host()
+    def __init__(self, program: LoopProgram, host: _llvm.Host | None = None) -> None:
+        host = host or _llvm.host()
         plan = make_plan(program)
         self.program = program
         self.source = write_source(plan, host)
         self.llvm = emit_kernel(plan, host)
-        self._function = load(self.llvm).function("loop", ctypes.c_void_p)
+        library = load(self.llvm)
+        self._function, self._address = library.function("loop", ctypes.c_void_p), library.address("loop")
         layout = make_layout(plan, host)
         self._row_bytes, self._shard_bytes = layout.row_bytes, layout.fixed_bytes
-        self._packers = [make_packer(matrix) for matrix in program.matrices]
+        self._packers = [make_packer(matrix, host) for matrix in program.matrices]
         dtypes = {matrix.dtype for matrix in program.matrices}
-        self._products = [product_address(dtype) if dtype in dtypes else 0 for dtype in ELEMENTS]
+        self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
         self._row_nanoseconds = nanoseconds_of(program)
 
     def run(
@@ -103,8 +91,7 @@ class LoopKernel:
             self._function(starts[0])
         elif starts:
             flags = [start + 8 * HEADER.index("done") for start in starts]
-            # A job holds its frame, which a thread that is late may still be reading.
-            run_jobs([_Job(self._function, *pair) for pair in zip(frames, starts, strict=True)], flags[1:])
+            run_together(self._address, self._function, starts, flags)
 
     def _shards(self, steps: Steps, first: int, last: int, threads: int) -> list[tuple[int, int]]:
         """Ranges of rows, one for each thread that is worth waking up."""

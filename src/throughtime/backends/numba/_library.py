@@ -28,26 +28,21 @@ def load(assembly: str) -> _llvm.Library:
     return _llvm.Library(cached(parts, lambda: _llvm.compile_assembly(assembly)))
 
 
-def product_address(dtype: torch.dtype) -> int:
+def product_address(dtype: torch.dtype, host: _llvm.Host) -> int:
     """The address of the function that multiplies rows of this dtype with a packed matrix."""
-    return _products(dtype).address("product")
+    return _products(dtype, host).address("product")
 
 
 @functools.cache
-def _products(dtype: torch.dtype) -> _llvm.Library:
-    host = _llvm.host()
+def _products(dtype: torch.dtype, host: _llvm.Host) -> _llvm.Library:
     return load(product_module(ELEMENTS[dtype], host.vector_bytes, host.tile_rows))
 
 
 @functools.cache
-def _packers(dtype: torch.dtype) -> tuple[_Pack, ...]:
-    library = load(pack_module(ELEMENTS[dtype], _panel_width(dtype)))
+def _packers(dtype: torch.dtype, host: _llvm.Host) -> tuple[_Pack, ...]:
+    library = load(pack_module(ELEMENTS[dtype], PANEL_VECTORS * host.lanes(dtype.itemsize)))
     arguments = (ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
     return tuple(library.function(f"pack_{what}", *arguments) for what in ("rows", "columns", "any"))
-
-
-def _panel_width(dtype: torch.dtype) -> int:
-    return PANEL_VECTORS * _llvm.host().lanes(dtype.itemsize)
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,10 @@ class Packer:
         pack(value.data_ptr(), down * self.size, across * self.size, self.rows, self.columns, address)
 
 
-def make_packer(matrix: Matrix) -> Packer:
-    width, size = _panel_width(matrix.dtype), matrix.dtype.itemsize
+def make_packer(matrix: Matrix, host: _llvm.Host) -> Packer:
+    """What packs values of `matrix` for the products of `host`."""
+    size = matrix.dtype.itemsize
+    width = PANEL_VECTORS * host.lanes(size)
     panels = -(-matrix.columns // width)
     room = -(-panels * matrix.rows * width * size // ALIGNMENT) * ALIGNMENT
-    return Packer(matrix.rows, matrix.columns, size, room, *_packers(matrix.dtype))
+    return Packer(matrix.rows, matrix.columns, size, room, *_packers(matrix.dtype, host))

@@ -4,50 +4,44 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 
-from throughtime.backends.numba._waiting import is_raised
+from throughtime.backends.numba._waiting import ASLEEP, waiting
 
-Job = Callable[[], None]
-_Done = SimpleQueue[BaseException | None]
+
+class _Worker:
+    """A thread, the mailbox it looks into, and the lock it sleeps on when there is nothing in it."""
+
+    def __init__(self, name: str) -> None:
+        self._box = array("q", [ASLEEP, 0, 0])
+        self._bell = threading.Semaphore(0)
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def give(self, function: int, argument: int) -> None:
+        if waiting().post(self._box.buffer_info()[0], function, argument) == ASLEEP:
+            self._bell.release()
+
+    def _work(self) -> None:
+        box = self._box.buffer_info()[0]
+        while True:
+            self._bell.acquire()
+            waiting().serve(box)
 
 
 class _Pool:
-    """Worker threads with a queue each, so that handing over a job wakes exactly one."""
+    """As many workers as were ever needed at once; one caller has them at a time."""
 
     def __init__(self) -> None:
-        self._queues: list[SimpleQueue[tuple[Job, _Done]]] = []
-        self._lock = threading.Lock()
-
-    def queues(self, count: int) -> list[SimpleQueue[tuple[Job, _Done]]]:
-        if len(self._queues) < count:
-            with self._lock:
-                while len(self._queues) < count:
-                    queue: SimpleQueue[tuple[Job, _Done]] = SimpleQueue()
-                    name = f"throughtime-{len(self._queues)}"
-                    threading.Thread(target=_work, args=(queue,), name=name, daemon=True).start()
-                    self._queues.append(queue)
-        return self._queues[:count]
-
-
-def _work(queue: SimpleQueue[tuple[Job, _Done]]) -> None:
-    while True:
-        job, done = queue.get()
-        try:
-            job()
-        except BaseException as error:
-            done.put(error)
-        else:
-            done.put(None)
-        del job, done
+        self.workers: list[_Worker] = []
+        self.lock = threading.Lock()
 
 
 _pool = _Pool()
 
 
 def _after_fork() -> None:
-    # Threads do not survive a fork; their queues must not be trusted either.
+    # Threads do not survive a fork.
     global _pool  # noqa: PLW0603
     _pool = _Pool()
 
@@ -56,23 +50,40 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def run_jobs(jobs: Sequence[Job], flags: Sequence[int] = ()) -> None:
-    """Run all jobs at the same time, the first on this thread; the first error is raised when all have ended.
+def run_together(function: int, call: Callable[[int], None], arguments: Sequence[int], flags: Sequence[int]) -> None:
+    """Call a function once for each argument, on a thread each; the last call is on this thread.
 
-    `flags` are addresses of numbers that the other jobs change at their end, where they do: looking at them is the
-    fastest way to hear of it.
+    `function` is its address, `call` calls it from Python, and `flags` are addresses of numbers that each call changes
+    from zero at its end. Where the threads are busy for somebody else, this thread does it all.
     """
-    own, *others = jobs
-    done: _Done = SimpleQueue()
-    for queue, job in zip(_pool.queues(len(others)), others, strict=True):
-        queue.put((job, done))
-    errors: list[BaseException | None] = []
+    pool = _pool
+    if not pool.lock.acquire(blocking=False):
+        for argument in arguments:
+            call(argument)
+        return
+    given: list[int] = []
     try:
-        own()
+        while len(pool.workers) < len(arguments) - 1:
+            pool.workers.append(_Worker(f"throughtime-{len(pool.workers)}"))
+        for worker, argument, flag in zip(pool.workers, arguments[:-1], flags, strict=False):
+            worker.give(function, argument)
+            given.append(flag)
+        call(arguments[-1])
     finally:
-        # Their memory belongs to this call: nobody leaves before the last.
-        if not flags or not all(map(is_raised, flags)):
-            errors += [done.get() for _ in others]
-    for error in errors:
-        if error is not None:
-            raise error
+        # Not even an interruption ends this before the last: the workers use memory that belongs to the caller.
+        _wait_for_all(given)
+        pool.lock.release()
+
+
+def _wait_for_all(flags: Sequence[int]) -> None:
+    interruption: BaseException | None = None
+    for flag in flags:
+        ended = False
+        while not ended:
+            try:
+                waiting().wait(flag)
+                ended = True
+            except BaseException as error:
+                interruption = error
+    if interruption is not None:
+        raise interruption

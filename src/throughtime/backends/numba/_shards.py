@@ -11,11 +11,11 @@ from throughtime.compiler._loop import LoopProgram, Matrix
 
 STEP_COST = 1.0
 """What a step costs a shard beside its rows, in rows: one row takes as long to multiply as two."""
-SHARD_NANOSECONDS = 100_000
+SHARD_NANOSECONDS = 60_000
 """Work that is worth a thread of its own.
 
-A thread takes about 50 µs to wake up on a virtual machine, so that a second one begins to pay at about 100 µs of work;
-it gets some from two shards of this size on.
+A second thread costs 13 µs if it is awake, and about 60 µs on a virtual machine if it has to be woken up: it begins to
+pay between 50 and 130 µs of work. It gets some from two shards of this size on.
 """
 
 

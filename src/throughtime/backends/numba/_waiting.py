@@ -1,4 +1,11 @@
-"""Waiting for a thread without going to sleep: being woken up takes longer than many a shard runs."""
+"""How threads hand over work without Python's lock and, for a while, without going to sleep.
+
+Waking a thread up, or waiting for Python's lock, takes longer than many a shard runs. So a worker looks out for its
+next job in machine code for a moment before it goes to sleep, and runs it there; and whoever waits for it looks at a
+flag.
+
+A mailbox is three 64-bit numbers: its state, the address of a function, and the address that the function is given.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +13,128 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from throughtime.backends.numba._library import load
 
-# Looks at a flag, first without pause, then letting other threads run in between; 1 if it was raised in time.
+ASLEEP, LOOKING, POSTED = range(3)
+"""States of a mailbox."""
+
 _ASSEMBLY = """
-define i64 @wait(ptr %flag, ptr %give_way, i64 %looks, i64 %polite) {
+; Whether a flag was raised in time: looks at it again and again, after the first looks letting others run in between.
+define i64 @wait(ptr %flag, ptr %give_way, i64 %polite, i64 %looks) {
 entry:
   br label %look
-
 look:
   %count = phi i64 [ 0, %entry ], [ %next, %again ]
   %value = load atomic i64, ptr %flag acquire, align 8
   %raised = icmp ne i64 %value, 0
-  br i1 %raised, label %done, label %onward
-
+  br i1 %raised, label %end, label %onward
 onward:
   %next = add i64 %count, 1
   %over = icmp sge i64 %next, %looks
-  br i1 %over, label %late, label %consider
-
+  br i1 %over, label %end, label %consider
 consider:
   %courteous = icmp sge i64 %next, %polite
   br i1 %courteous, label %yield, label %again
-
 yield:
   %ignored = call i32 %give_way()
   br label %again
-
 again:
   br label %look
+end:
+  %result = zext i1 %raised to i64
+  ret i64 %result
+}
 
-done:
-  ret i64 1
+; Posts a job; the state that was found tells whether somebody has to be woken up.
+define i64 @post(ptr %box, i64 %function, i64 %argument) {
+  %function_slot = getelementptr i64, ptr %box, i64 1
+  %argument_slot = getelementptr i64, ptr %box, i64 2
+  store i64 %function, ptr %function_slot, align 8
+  store i64 %argument, ptr %argument_slot, align 8
+  %state = atomicrmw xchg ptr %box, i64 2 seq_cst, align 8
+  ret i64 %state
+}
 
-late:
-  ret i64 0
+; Runs one job after another, until none comes in time.
+define void @serve(ptr %box, ptr %give_way, i64 %polite, i64 %looks) {
+entry:
+  br label %fresh
+fresh:
+  br label %look
+look:
+  %count = phi i64 [ 0, %fresh ], [ %next, %again ]
+  %state = load atomic i64, ptr %box acquire, align 8
+  %posted = icmp eq i64 %state, 2
+  br i1 %posted, label %run, label %onward
+onward:
+  %next = add i64 %count, 1
+  %over = icmp sge i64 %next, %looks
+  br i1 %over, label %tired, label %consider
+consider:
+  %courteous = icmp sge i64 %next, %polite
+  br i1 %courteous, label %yield, label %again
+yield:
+  %ignored = call i32 %give_way()
+  br label %again
+again:
+  br label %look
+run:
+  %function_slot = getelementptr i64, ptr %box, i64 1
+  %argument_slot = getelementptr i64, ptr %box, i64 2
+  %function = load ptr, ptr %function_slot, align 8
+  %argument = load i64, ptr %argument_slot, align 8
+  ; Before the job, because the next may be posted as soon as this one is done.
+  store atomic i64 1, ptr %box release, align 8
+  call void %function(i64 %argument)
+  br label %fresh
+tired:
+  %change = cmpxchg ptr %box, i64 1, i64 0 seq_cst seq_cst
+  %changed = extractvalue { i64, i1 } %change, 1
+  br i1 %changed, label %end, label %run
+end:
+  ret void
 }
 """
-_LOOKS = 30_000
-_IMPATIENT = 10_000
+_WAIT_LOOKS = 10_000, 30_000
 """Some tens of microseconds of looking, then some milliseconds of looking and giving way."""
+_SERVE_LOOKS = 100, 1000
+"""Giving way almost at once, for some hundred microseconds in all."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The functions of this module, compiled."""
+
+    library: object
+    give_way: int
+    wait_function: Callable[..., int]
+    post: Callable[[int, int, int], int]
+    serve_function: Callable[..., None]
+
+    def wait(self, flag: int) -> None:
+        """Return when the number at the address `flag` is no longer zero."""
+        while not self.wait_function(flag, self.give_way, *_WAIT_LOOKS):
+            pass
+
+    def serve(self, box: int) -> None:
+        """Run what is posted to the mailbox at the address `box`, until for a moment nothing is."""
+        self.serve_function(box, self.give_way, *_SERVE_LOOKS)
 
 
 @functools.cache
-def _function() -> Callable[[int], int]:
-    libc = ctypes.CDLL("kernel32" if sys.platform == "win32" else None)
-    give_way = ctypes.cast(libc.SwitchToThread if sys.platform == "win32" else libc.sched_yield, ctypes.c_void_p)
+def waiting() -> Waiting:
+    system = ctypes.CDLL("kernel32" if sys.platform == "win32" else None)
+    give_way = ctypes.cast(system.SwitchToThread if sys.platform == "win32" else system.sched_yield, ctypes.c_void_p)
     library = load(_ASSEMBLY)
-    wait = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)(library.address("wait"))
-
-    def call(flag: int, _library: object = library) -> int:
-        result: int = wait(flag, give_way, _LOOKS, _IMPATIENT)
-        return result
-
-    return call
-
-
-def is_raised(flag: int) -> bool:
-    """Whether the 64-bit number at the address `flag` became something else than zero within a few milliseconds."""
-    return bool(_function()(flag))
+    number, address = ctypes.c_int64, ctypes.c_void_p
+    looking = (address, address, number, number)
+    return Waiting(
+        library,
+        give_way.value or 0,
+        ctypes.CFUNCTYPE(number, *looking)(library.address("wait")),
+        # Over in no time: not worth letting go of Python's lock.
+        ctypes.PYFUNCTYPE(number, address, number, number)(library.address("post")),
+        ctypes.CFUNCTYPE(None, *looking)(library.address("serve")),
+    )

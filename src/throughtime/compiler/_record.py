@@ -1,0 +1,378 @@
+"""One run of a step that notes every operation."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from throughtime import _nest
+from throughtime.compiler._decompose import DECOMPOSITIONS
+from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._graph import Graph, Node, Value
+from throughtime.compiler._traced import Source, StepCall, StepSignature, Trace
+from throughtime.compiler._watch import Anatomy, anatomies, changed_attribute, hooked_module, shadow
+
+aten = torch.ops.aten
+_LOOKS_AT_VALUES = {
+    aten._local_scalar_dense,
+    aten.is_nonzero,
+    aten.nonzero,
+    aten.masked_select,
+    aten.equal,
+    aten._unique2,
+    aten.unique_dim,
+}
+
+
+def record(
+    cell: Any,
+    anatomy: Anatomy,
+    signature: StepSignature,
+    call: StepCall,
+    rows: int,
+    *,
+    differentiate: bool,
+    backward: bool = True,
+) -> Trace:
+    """Run one step on so many rows, and its gradient if wanted, and write down what happens.
+
+    Without `backward` the step runs as if it were to be differentiated, but is not.
+    """
+    return _Recording(cell, anatomy, signature, call, rows, differentiate, backward).trace
+
+
+class Traced(Tensor):
+    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for."""
+
+    value: Value
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, value: Value, requires_grad: bool = False) -> Traced:  # noqa: PYI034
+        made: Traced = Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=inner.device,
+            requires_grad=requires_grad,
+        )
+        made.held, made.value = inner, value
+        return made
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Traced({self.value.described})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise Uncompilable("it keeps a tensor of one step and uses it outside of the step")
+
+
+class _Recording(TorchDispatchMode):
+    """One run of the step that notes every operation."""
+
+    def __init__(
+        self,
+        cell: Any,
+        anatomy: Anatomy,
+        signature: StepSignature,
+        call: StepCall,
+        rows: int,
+        differentiate: bool,
+        backward: bool,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._nodes: list[Node] = []
+        self._names: dict[str, int] = {}
+        self._literals: dict[Value, Tensor] = {}
+        self._storages: dict[int, int] = {}
+        self._alive: list[Tensor] = []
+        self._generators: dict[int, Source] = {}
+        self._differentiate = differentiate
+        self._backward = backward
+        devices = {leaf.device for leaf in signature.input_leaves if leaf.device.type == "cuda"}
+        # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
+        cache = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)
+        # Somebody's hooks on saved tensors are for real ones; only the innermost hooks are called.
+        hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+        try:
+            with (
+                _foreign_randomness(),
+                torch.random.fork_rng(list(devices)),
+                torch.inference_mode(False),
+                torch.set_grad_enabled(differentiate),
+                hidden,
+            ):
+                self.trace = self._run(cell, anatomy, signature, call, rows)
+        except Uncompilable:
+            raise
+        except NotImplementedError as error:
+            raise Uncompilable(f"it cannot be traced ({_first_line(error)})") from error
+        except RuntimeError as error:
+            if "tensor subclass" in str(error):
+                raise Uncompilable(f"what it does depends on the values of tensors ({_first_line(error)})") from error
+            raise Uncompilable(f"it cannot be traced ({_first_line(error)})") from error
+        finally:
+            torch.set_autocast_cache_enabled(cache)
+
+    def _run(self, cell: Any, anatomy: Anatomy, signature: StepSignature, call: StepCall, rows: int) -> Trace:
+        made: dict[int, Traced] = {}
+
+        def replace(tensor: Tensor) -> Traced:
+            if id(tensor) not in made:
+                path = anatomy.paths[next(i for i, one in enumerate(anatomy.tensors) if one is tensor)]
+                made[id(tensor)] = self._wrap(
+                    tensor.detach(), path, requires_grad=tensor.requires_grad and self._differentiate
+                )
+            return made[id(tensor)]
+
+        hooked = hooked_module(cell)
+        if hooked is not None:
+            raise Uncompilable(f"a {hooked} in it has hooks, which are to see every step")
+        stand_in = shadow(cell, replace)
+        tensors = [replace(tensor) for tensor in anatomy.tensors]
+        self._prepare(stand_in)
+        before = anatomies(stand_in)
+        inputs, state = (
+            [self._wrap(leaf.zeros(rows), leaf.name, requires_grad=self._tracks(leaf.dtype)) for leaf in leaves]
+            for leaves in (signature.input_leaves, signature.state_leaves)
+        )
+        with self:
+            result = call(stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state))
+            outputs, new_state = (list(map(self._adopt, part)) for part in result)
+        changed = changed_attribute(stand_in, before)
+        if changed is not None:
+            raise Uncompilable(f"a step changes the cell itself (its attribute `{changed}`)")
+        start = len(self._nodes)
+        tangents = [self._tangent(leaf) for leaf in (*outputs, *new_state)]
+        gradients = self._gradients([*outputs, *new_state], tangents, [*tensors, *inputs, *state])
+        tangent_values = [None if tangent is None else tangent.value for tangent in tangents]
+        first, second = len(tensors), len(tensors) + len(inputs)
+        return Trace(
+            graph=Graph(self._nodes),
+            tensors=[tensor.value for tensor in tensors],
+            inputs=[leaf.value for leaf in inputs],
+            state=[leaf.value for leaf in state],
+            outputs=[leaf.value for leaf in outputs],
+            new_state=[leaf.value for leaf in new_state],
+            once=_kept_noise(stand_in),
+            output_tangents=tangent_values[: len(outputs)],
+            state_tangents=tangent_values[len(outputs) :],
+            backward_start=start,
+            tensor_gradients=gradients[:first],
+            input_gradients=gradients[first:second],
+            state_gradients=gradients[second:],
+            literals=self._literals,
+            device=signature.input_leaves[0].device,
+        )
+
+    def _prepare(self, stand_in: Any) -> None:
+        """A sequence begins; generators are copies, so that nothing is drawn from the cell's own."""
+        for path, module in stand_in.named_modules() if isinstance(stand_in, nn.Module) else ():
+            if hasattr(module, "noise_state"):
+                module.begin_sequence()
+                module.set_noise_state(module.noise_state())
+            if hasattr(module, "generator"):
+                for device in {torch.device("cpu"), *(tensor.device for tensor in self._alive)}:
+                    generator = module.generator(device)
+                    if generator is not None:
+                        self._generators[_identity(generator)] = Source(path, device)
+
+    def _tracks(self, dtype: torch.dtype) -> bool:
+        return self._differentiate and dtype.is_floating_point
+
+    def _tangent(self, leaf: Traced) -> Traced | None:
+        if not self._backward or not leaf.requires_grad:
+            return None
+        return self._wrap(torch.zeros_like(leaf.held), f"d_{leaf.value.name}")
+
+    def _gradients(
+        self, results: list[Traced], tangents: list[Traced | None], sources: list[Traced]
+    ) -> list[Value | None]:
+        pairs = [(result, tangent) for result, tangent in zip(results, tangents, strict=True) if tangent is not None]
+        wanted = [source for source in sources if source.requires_grad]
+        if not pairs or not wanted:
+            return [None] * len(sources)
+        # create_graph keeps autograd from adding gradients up in place.
+        with self:
+            found = torch.autograd.grad(
+                [result for result, _ in pairs],
+                wanted,
+                [tangent for _, tangent in pairs],
+                allow_unused=True,
+                create_graph=True,
+            )
+            adopted = [self._adopt(gradient).value if isinstance(gradient, Tensor) else None for gradient in found]
+        by_source = dict(zip(map(id, wanted), adopted, strict=True))
+        return [by_source.get(id(source)) for source in sources]
+
+    def _wrap(self, inner: Tensor, name: str, requires_grad: bool = False) -> Traced:
+        self._alive.append(inner)
+        key = inner.untyped_storage().data_ptr()
+        self._storages[key] = self._storages.get(key, 0) + 1
+        return Traced(inner, Value(self._unique(name), tuple(inner.shape), inner.dtype), requires_grad)
+
+    def _unique(self, name: str) -> str:
+        name = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_") or "value"
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return name if not count else f"{name}_{count}"
+
+    def _adopt(self, tensor: Any) -> Traced:
+        """A tensor that has come out of a step."""
+        if isinstance(tensor, Traced):
+            return tensor
+        raise Uncompilable("it returns a tensor that is no attribute of it and was not computed in the step")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.overloadpacket in _LOOKS_AT_VALUES:
+            raise Uncompilable(f"what it does depends on the values of tensors (aten.{func.overloadpacket.__name__})")
+        if func in (aten.detach.default, aten.alias.default):
+            (source,) = args
+            return self._renamed(source)
+        decomposed = DECOMPOSITIONS.get(func)
+        if decomposed is not None:
+            with self:
+                made = decomposed(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        if func is aten.lift_fresh.default:
+            return self._literal(args[0])
+        if func._schema.is_mutable:
+            return self._in_place(func, args, kwargs)
+        inner_args, inner_kwargs = self._unwrapped((args, kwargs))
+        out = func(*inner_args, **inner_kwargs)
+        if not isinstance(out, Tensor | tuple | list):
+            return self._fact(func, args, out)
+        return self._note(func, args, kwargs, out)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would import its whole compiler to be told to leave this alone, which takes a second."""
+        return False
+
+    def _fact(self, func: OpOverload, args: Any, out: Any) -> Any:
+        """What is no tensor, such as the dtype that two others promote to, may not come from one."""
+        if any(isinstance(arg, Tensor) for arg in args):
+            raise Uncompilable(f"what it does depends on the values of tensors ({func})")
+        return out
+
+    def _renamed(self, source: Any) -> Any:
+        if not isinstance(source, Traced):
+            raise Uncompilable(_unknown_tensor(source))
+        return Traced(source.held, source.value)
+
+    def _literal(self, tensor: Tensor) -> Tensor:
+        """A number written in the step: it is the same at every step."""
+        literal = self._wrap(tensor, "literal")
+        self._literals[literal.value] = tensor
+        return literal
+
+    def _unwrapped(self, tree: Any) -> Any:
+        if isinstance(tree, Traced):
+            return tree.held
+        if isinstance(tree, Tensor):
+            raise Uncompilable(_unknown_tensor(tree))
+        if isinstance(tree, tuple | list):
+            return type(tree)(map(self._unwrapped, tree))
+        if isinstance(tree, dict):
+            return {key: self._unwrapped(part) for key, part in tree.items()}
+        return tree
+
+    def _values(self, tree: Any) -> Any:
+        """Arguments as a graph has them: values for tensors, sources for generators."""
+        if isinstance(tree, Traced):
+            return tree.value
+        if isinstance(tree, torch.Generator):
+            source = self._generators.get(_identity(tree))
+            if source is None:
+                raise Uncompilable("it draws from a random generator that the engine cannot find again")
+            return source
+        if isinstance(tree, tuple | list):
+            return type(tree)(map(self._values, tree))
+        if isinstance(tree, dict):
+            return {key: self._values(part) for key, part in tree.items()}
+        return tree
+
+    def _note(self, func: OpOverload, args: Any, kwargs: Any, out: Any) -> Any:
+        name = func.overloadpacket.__name__.strip("_")
+        outs = out if isinstance(out, tuple | list) else (out,)
+        if not all(isinstance(part, Tensor) or part is None for part in outs):
+            raise Uncompilable(f"aten.{name} does not compute tensors")
+        wrapped = [None if part is None else self._wrap(part, name) for part in outs]
+        results = tuple(Value("unused", (), torch.float32) if part is None else part.value for part in wrapped)
+        self._nodes.append(Node(func, self._values(tuple(args)), self._values(kwargs), results))
+        return type(out)(wrapped) if isinstance(out, tuple | list) else wrapped[0]
+
+    def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        """An operation in place on a tensor that nothing else looks into is the same operation out of place."""
+        target = args[0]
+        name = func.overloadpacket.__name__
+        if not isinstance(target, Traced):
+            raise Uncompilable(_unknown_tensor(target))
+        plain = getattr(aten, name[:-1], None) if name.endswith("_") else None
+        overload = None if plain is None else getattr(plain, func._overloadname, None)
+        shared = self._storages[target.held.untyped_storage().data_ptr()] > 1
+        made_here = any(target.value in node.results for node in self._nodes)
+        if func is aten.bernoulli_.float:
+            # Its probability may be left out; that of the operation out of place may not.
+            overload, args = aten.bernoulli.p, (target, args[1] if len(args) > 1 else kwargs.pop("p", 0.5))
+        if overload is None or shared or not made_here:
+            raise Uncompilable(f"it changes a tensor in place that is seen elsewhere (aten.{name})")
+        with self:
+            noted = overload(*args, **kwargs)
+        target.value, target.held = noted.value, noted.held
+        return target
+
+
+@contextlib.contextmanager
+def _foreign_randomness() -> Iterator[None]:
+    """Python's and numpy's random numbers would be frozen into the trace: whoever draws some is refused."""
+    before, arrays = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002 - users' cells draw there
+    try:
+        yield
+        if random.getstate() != before or str(np.random.get_state(legacy=False)) != str(arrays):  # noqa: NPY002
+            raise Uncompilable("it draws random numbers outside of torch")
+    finally:
+        random.setstate(before)
+        np.random.set_state(arrays)  # noqa: NPY002
+
+
+def _unknown_tensor(tensor: Any) -> str:
+    return (
+        f"it uses a tensor of shape {tuple(tensor.shape)} that is no attribute of it: "
+        "the engine could not see when it changes"
+    )
+
+
+def _identity(generator: Any) -> int:
+    """A generator has many Python objects, but one address."""
+    address: int = generator._cdata
+    return address
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:160]
+
+
+def _kept_noise(stand_in: Any) -> list[Value]:
+    """What the modules that draw random numbers keep for the rest of the sequence."""
+    modules = stand_in.modules() if isinstance(stand_in, nn.Module) else ()
+    noisy: list[Any] = [module for module in modules if hasattr(module, "noise_state")]
+    states = [module.noise_state() for module in noisy]
+    return [tensor.value for state in states for tensor in Anatomy(state).tensors if isinstance(tensor, Traced)]

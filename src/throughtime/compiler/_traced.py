@@ -1,0 +1,79 @@
+"""What a trace is made from, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime.compiler._graph import Graph, Value
+
+StepCall = Callable[[Any, Any, Any], tuple[list[Any], list[Any]]]
+"""`call(cell, inputs, state)`: the leaves of the outputs and of the new state."""
+
+# Far enough apart that a cell which treats small batches differently shows it, and small enough to run at once.
+BATCHES = (2, 67)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A random number generator of the cell: which module it belongs to, on which device."""
+
+    path: str
+    device: torch.device
+
+    def __repr__(self) -> str:
+        return f"generator of {self.path or 'the cell'}"
+
+
+@dataclass
+class Trace:
+    """One step as a graph, and with `differentiate` the gradient of every differentiable thing in it."""
+
+    graph: Graph
+    tensors: list[Value]
+    inputs: list[Value]
+    state: list[Value]
+    outputs: list[Value]
+    new_state: list[Value]
+    # Random numbers that serve a whole sequence: their owners say so by keeping them.
+    once: list[Value]
+    # Cotangents of outputs and new state (None where there is no gradient), and where the backward part begins.
+    output_tangents: list[Value | None]
+    state_tangents: list[Value | None]
+    backward_start: int
+    # Gradients of tensors, inputs and state; None where there is none.
+    tensor_gradients: list[Value | None]
+    input_gradients: list[Value | None]
+    state_gradients: list[Value | None]
+    # Values baked into the graph, such as `torch.tensor(3.0)` inside of a step.
+    literals: dict[Value, Tensor]
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What is known of a leaf of the inputs or of the state; a shape of None means that it has no rows at all."""
+
+    shape: tuple[int, ...] | None
+    dtype: torch.dtype
+    device: torch.device
+    name: str
+
+    def zeros(self, rows: int) -> Tensor:
+        """A tensor of so many rows."""
+        shape = () if self.shape is None else (rows, *self.shape)
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True)
+class StepSignature:
+    """How a step is called: structures and leaves of its inputs and state, and the dtype its outputs must have."""
+
+    inputs: Any
+    input_leaves: tuple[Leaf, ...]
+    state: Any
+    state_leaves: tuple[Leaf, ...]
