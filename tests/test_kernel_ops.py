@@ -183,7 +183,7 @@ def test_casts(source: torch.dtype, target: torch.dtype) -> None:
     assert ulps(got, values.to(target)) == 0
 
 
-@pytest.mark.parametrize("width", [1, 5, 8, 35, 100])
+@pytest.mark.parametrize("width", [1, 5, 8, 25, 35, 100])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_reductions(dtype: torch.dtype, width: int) -> None:
     values = (2 * torch.randn(9, width)).to(dtype)

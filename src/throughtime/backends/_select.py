@@ -169,7 +169,7 @@ def choose(
 def _candidates(device: torch.device, wanted: str) -> list[str]:
     if wanted != "auto":
         return [wanted]
-    return ["numba", "aten"] if device.type == "cpu" else ["aten"]
+    return ["numba", "aten"] if device.type == "cpu" else []
 
 
 def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
@@ -182,7 +182,8 @@ def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
                 fix='Leave the choice to the engine: tt.backend("auto") falls back, and tt.explain says why.',
             )
         )
-    return Choice("reference", None, reasons=reasons)
+    slower = "on a GPU its loop, step by step from Python, is not faster than the reference"
+    return Choice("reference", None, reasons=reasons or {"aten": slower})
 
 
 def _situation(

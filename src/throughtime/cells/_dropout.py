@@ -47,6 +47,8 @@ class DropoutWrapper(CellWrapper):
     True
     """
 
+    unwatched = CellWrapper.unwatched | {"_generators", "_masks"}
+
     def __init__(
         self,
         cell: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -209,14 +209,14 @@ class _Recording(TorchDispatchMode):
             return [None] * len(sources)
         # create_graph keeps autograd from adding gradients up in place.
         with self:
-            found = torch.autograd.grad(
+            found: Sequence[Tensor | None] = torch.autograd.grad(
                 [result for result, _ in pairs],
                 wanted,
                 [tangent for _, tangent in pairs],
                 allow_unused=True,
                 create_graph=True,
             )
-            adopted = [self._adopt(gradient).value if isinstance(gradient, Tensor) else None for gradient in found]
+            adopted = [None if gradient is None else self._adopt(gradient).value for gradient in found]
         by_source = dict(zip(map(id, wanted), adopted, strict=True))
         return [by_source.get(id(source)) for source in sources]
 

@@ -64,7 +64,7 @@ def constant(kind: str, number: float) -> Value:
     """The same number in every lane of type `kind`."""
     text = literal(element_of(kind), number)
     if kind.startswith("<"):
-        text = f"<{', '.join([f'{element_of(kind)} {text}'] * lanes_of(kind))}>"
+        text = f"splat ({element_of(kind)} {text})"
     return Value(kind, text)
 
 

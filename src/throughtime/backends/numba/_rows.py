@@ -22,7 +22,6 @@ class Array:
     stride: Value
 
 
-_CHAINS = 4
 Arrays = dict[tuple[str, int], Array]
 Registers = dict[str, Value]
 
@@ -30,12 +29,16 @@ Registers = dict[str, Value]
 def lanes_for(ops: list[Op], columns: int, host: Host) -> int:
     """How many columns to take at a time: a register of the narrowest numbers around; truth values come along.
 
-    Long functions and reductions take several registers at a time, so that their chains of operations overlap.
+    Long functions and reductions take several registers at a time, so that their chains of operations overlap; where
+    there are many of them, fewer do, and the code stays small.
     """
     dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
     lanes = host.lanes(min((dtype.itemsize for dtype in dtypes), default=4))
-    chains = _CHAINS if any(op.kind in VECTOR_FUNCTIONS or op.kind in REDUCTIONS for op in ops) else 1
-    return lanes * min(chains, max(1, columns // lanes))
+    long = sum(op.kind in VECTOR_FUNCTIONS or op.kind in REDUCTIONS for op in ops)
+    chains = 1 if long == 0 or long > 24 else 2 if long > 12 else 4
+    while lanes * chains > max(columns, lanes):
+        chains //= 2
+    return lanes * chains
 
 
 class RowWriter:
