@@ -148,6 +148,9 @@ def choose(
         return Choice("reference", None)
     leaves = _nest.flatten(state)
     candidates = _candidates(rows[0].device, wanted)
+    if differentiate is not None:
+        # An operator has no other way than a compiled one.
+        candidates = candidates or ["aten"]
     # Somebody who knows whether to differentiate asks from within an operator, where tracing has come to its end.
     reason = _situation(step.cell, rows, leaves, swap_memory, inside_operator=differentiate is not None)
     if reason is not None:

@@ -198,7 +198,7 @@ def begin_sequence(cell: Any) -> None:
 def is_lazy_cell(cell: Any) -> bool:
     """Whether some parameters of a cell are still to be made, or have been made without a first call."""
     modules = cell.modules() if isinstance(cell, nn.Module) else ()
-    return any("_initialize_hook" in vars(module) for module in modules)
+    return any(hasattr(module, "_initialize_hook") for module in modules)
 
 
 def build_for(cell: Any, inputs: Any, state: Any) -> None:

@@ -39,6 +39,7 @@ def _check_single(merged: Trace, single: Trace) -> None:
 class _Merge:
     def __init__(self, one: Trace, other: Trace) -> None:
         self._made: dict[Value, Value] = {}
+        self._objection: str | None = None
         if [node.target for node in one.graph.nodes] != [node.target for node in other.graph.nodes]:
             raise Uncompilable(_DEPENDS)
         self._twins: dict[Value, Value] = {}
@@ -58,6 +59,7 @@ class _Merge:
         self.trace = Trace(
             graph=Graph(nodes), backward_start=one.backward_start, device=one.device, literals=literals, **merged
         )
+        self.trace.objection = self._objection
 
     def _pair(self, ones: Sequence[Value | None], others: Sequence[Value | None]) -> None:
         for one, other in zip(ones, others, strict=True):
@@ -108,7 +110,7 @@ class _Merge:
         args, kwargs = (self._argument(*pair) for pair in ((one.args, other.args), (one.kwargs, other.kwargs)))
         for argument, value in zip(one.target._schema.arguments, args, strict=False):
             if value is ROWS and "int" not in str(argument.type).lower():
-                raise Uncompilable("it computes with the number of rows in the batch")
+                self._objection = "it computes with the number of rows in the batch"
         results = tuple(self._value(*pair) for pair in zip(one.results, other.results, strict=True))
         return Node(one.target, args, kwargs, results)
 

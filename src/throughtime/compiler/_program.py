@@ -70,6 +70,8 @@ def compile_step(
     spread_scalars(traced)
     _simplify(traced)
     check_rows(traced.graph, traced.backward_start)
+    if traced.objection is not None:
+        raise Uncompilable(traced.objection)
     program = _partition(traced, type(cell).__name__)
     program.paths = list(anatomy.paths)
     return program

@@ -52,6 +52,8 @@ class Trace:
     # Values baked into the graph, such as `torch.tensor(3.0)` inside of a step.
     literals: dict[Value, Tensor]
     device: torch.device
+    # Why it cannot be compiled, if the rules about rows do not find a better reason.
+    objection: str | None = None
 
 
 @dataclass(frozen=True)

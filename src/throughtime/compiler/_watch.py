@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from throughtime.compiler._errors import Uncompilable
 
+# Packages whose classes nobody changes.
+_FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", "typing", "enum"})
 # Hooks that run within a step.
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
@@ -101,10 +103,22 @@ class Anatomy:
         self._seen[id(thing)] = len(self._seen)
         # The object itself may hold tensors by the same id after it is gone: it is alive as long as the cell is.
         parts.append(type(thing))
+        self._describe_class(type(thing), parts)
         prefix = f"{path}." if path else ""
         for name, part in watched(thing):
             parts.append(name)
             self._describe(part, prefix + name, parts)
+
+
+    def _describe_class(self, kind: type, parts: list[Any]) -> None:
+        """What a user's class itself says: methods may be replaced, and numbers may stand there."""
+        for base in kind.__mro__:
+            if base.__module__.partition(".")[0] in _FOREIGN:
+                continue
+            for name, part in vars(base).items():
+                if not name.startswith("__") and not isinstance(part, property | classmethod | staticmethod):
+                    parts.append(name)
+                    self._describe(part, f"{kind.__name__}.{name}", parts)
 
 
 def watched(thing: Any) -> list[tuple[str, Any]]:
