@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import problem
-from throughtime.cells._base import RNNCell, is_lazy_cell
+from throughtime.cells._base import RNNCell
 from throughtime.unroll._operator import OPERATOR
 
 
@@ -40,9 +39,6 @@ def unroll_as_operator(
     all_states: bool = False,
 ) -> tuple[Any, ...]:
     """What `dynamic_rnn` returns."""
-    if is_lazy_cell(cell):
-        what, fix = "torch.compile needs a cell with parameters", "Pass `input_size=`, or call it once before."
-        raise ValueError(problem(what, got=f"a {type(cell).__name__} not built yet", expected="a built cell", fix=fix))
     leaves = _nest.flatten(inputs)
     batch = leaves[0].shape[1 if time_major else 0]
     if initial_state is None:
