@@ -33,3 +33,6 @@ deep = tt.MultiRNNCell([MinimalGatedCell(3, 5), tt.ResidualWrapper(MinimalGatedC
 
 print("outputs", tuple(outputs.shape), "state", tuple(state.shape))
 print("both ways", tuple(torch.cat([forwards, backwards], 2).shape))
+
+# What the engine made of it: what left the loop, what stayed in it, and which backend runs it.
+print(tt.explain(cell, X, sequence_length=lengths))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from collections import Counter
 
 import hypothesis
@@ -12,6 +13,10 @@ import pytest
 
 # Deterministic algorithms on a GPU need this before CUDA starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# Kernels are kept for the processes of this run, and for no other: the first process to get here decides where.
+if "THROUGHTIME_TEST_CACHE" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="throughtime-tests-", ignore_cleanup_errors=True)
+    os.environ["THROUGHTIME_TEST_CACHE"] = os.environ["THROUGHTIME_CACHE_DIR"] = _cache.name
 
 import torch
 

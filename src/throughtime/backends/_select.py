@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -95,6 +96,8 @@ class _Compiled:
                     self._program = self._make()
                 except Uncompilable as refusal:
                     self._refusal = str(refusal)
+                except Exception as defect:
+                    self._refusal = _defect(defect)
         return self._program or self._refusal or ""
 
     def executable(self, name: str) -> Executable | str:
@@ -104,8 +107,18 @@ class _Compiled:
             return program
         with self._lock:
             if name not in self._executables:
-                self._executables[name] = _compile(program, name)
+                try:
+                    self._executables[name] = _compile(program, name)
+                except Exception as defect:
+                    self._executables[name] = _defect(defect)
             return self._executables[name]
+
+
+def _defect(error: Exception) -> str:
+    """Something went wrong that should not: the reference runs the cell all the same, but somebody should know."""
+    reason = f"a defect of the compiler, {type(error).__name__}: {error}"
+    warnings.warn(f"throughtime cannot compile a cell because of {reason}. Please report it.", RuntimeWarning, 2)
+    return reason
 
 
 def _compile(program: Program, name: str) -> Executable | str:

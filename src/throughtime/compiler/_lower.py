@@ -113,6 +113,8 @@ class _Lowering:
 
     def emit(self, kind: str, *args: Operand, width: int, dtype: torch.dtype, name: str = "") -> Row:
         """Add an operation."""
+        if not width:
+            raise Uncompilable("a row is empty")
         result = Row(self._unique(name or kind), width, dtype)
         self._body.append(Op(kind, result, args))
         return result

@@ -255,6 +255,7 @@ class _Recording(TorchDispatchMode):
             return self._literal(args[0])
         if func._schema.is_mutable:
             return self._in_place(func, args, kwargs)
+        args = _normalized(func, args)
         inner_args, inner_kwargs = self._unwrapped((args, kwargs))
         out = func(*inner_args, **inner_kwargs)
         if not isinstance(out, Tensor | tuple | list):
@@ -338,6 +339,21 @@ class _Recording(TorchDispatchMode):
             noted = overload(*args, **kwargs)
         target.value, target.held = noted.value, noted.held
         return target
+
+
+def _normalized(func: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Places counted from the start, and within bounds: `v[:, -1:]` and `v[:, 6:7]` are one thing."""
+    first = {aten.slice.Tensor: 1, aten.slice_scatter.default: 2, aten.select.int: 1}.get(func)
+    if first is None or len(args) <= first:
+        return args
+    shape = args[0].shape
+    dim = args[first] % len(shape)
+    if func is aten.select.int:
+        return (args[0], dim, args[2] % shape[dim])
+    step = args[first + 3] if len(args) > first + 3 else 1
+    ends = [args[place] if len(args) > place else None for place in (first + 1, first + 2)]
+    start, stop, _ = slice(*ends).indices(shape[dim])
+    return (*args[:first], dim, start, max(start, stop), *([step] if step != 1 else []))
 
 
 @contextlib.contextmanager

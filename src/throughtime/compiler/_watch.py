@@ -10,6 +10,7 @@ import copy
 import types
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from throughtime.compiler._errors import Uncompilable
 
+_EMPTY_CELL = types.CellType()
 # Packages whose classes nobody changes.
 _FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", "typing", "enum"})
 # Hooks that run within a step.
@@ -59,7 +61,7 @@ class Anatomy:
         elif isinstance(thing, Tensor):
             parts.append(self._tensor(thing, path))
         elif kind in _FUNCTIONS:
-            parts.append(thing)
+            self._describe_function(thing, parts)
         elif isinstance(thing, _PRIMITIVES):
             parts.append((kind, thing))
         elif isinstance(thing, _SEQUENCES):
@@ -109,16 +111,33 @@ class Anatomy:
             parts.append(name)
             self._describe(part, prefix + name, parts)
 
+    def _describe_function(self, function: Any, parts: list[Any]) -> None:
+        """A function, and the plain values that a user's function sees from outside."""
+        parts.append(function)
+        if not isinstance(function, types.FunctionType) or _is_foreign(function):
+            return
+        names = function.__code__.co_names
+        outside = [function.__globals__.get(name) for name in names]
+        outside += [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
+        parts += [(type(value), value) for value in outside if type(value) in _PLAIN]
 
     def _describe_class(self, kind: type, parts: list[Any]) -> None:
         """What a user's class itself says: methods may be replaced, and numbers may stand there."""
-        for base in kind.__mro__:
-            if base.__module__.partition(".")[0] in _FOREIGN:
-                continue
+        for base in _own_bases(kind):
             for name, part in vars(base).items():
                 if not name.startswith("__") and not isinstance(part, property | classmethod | staticmethod):
                     parts.append(name)
                     self._describe(part, f"{kind.__name__}.{name}", parts)
+
+
+@lru_cache(maxsize=1024)
+def _own_bases(kind: type) -> tuple[type, ...]:
+    """The classes of a user that a class is made of."""
+    return tuple(base for base in kind.__mro__ if not _is_foreign(base))
+
+
+def _is_foreign(thing: Any) -> bool:
+    return str(thing.__module__).partition(".")[0] in _FOREIGN
 
 
 def watched(thing: Any) -> list[tuple[str, Any]]:

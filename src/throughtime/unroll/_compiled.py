@@ -14,6 +14,7 @@ from throughtime.backends._execute import Executable
 from throughtime.backends._noise import Noise
 from throughtime.backends._operator import Call, run
 from throughtime.backends._steps import Steps
+from throughtime.backends._torch_code import Env
 from throughtime.backends.reference import Walk
 from throughtime.unroll._schedule import Schedule
 
@@ -33,7 +34,7 @@ def walk_compiled(
     device = rows[0].device
     noise = Noise(cell, device, is_random=executable.is_random)
     steps = schedule.steps
-    drawn = executable.draw(steps.total, noise.generator)
+    drawn = draw(executable, steps, noise)
     call = Call(executable, steps, noise, drawn, parallel_iterations)
     leaves = _nest.flatten(schedule.sort(state))
     # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
@@ -51,6 +52,18 @@ def walk_compiled(
         kept = [leaf[call.steps.offset] if alone else leaf for leaf, alone in zip(kept, rowless, strict=False)]
     states = [_nest.pack_as(state, kept)] if kept else []
     return Walk([_nest.pack_as(cell.output_size, outputs[:count])], states, _nest.pack_as(state, final))
+
+
+def draw(executable: Executable, steps: Steps, noise: Noise) -> Env:
+    """The random numbers of all rows, in the order of time: the same whether sequences lie side by side or steps do."""
+    drawn = executable.draw(steps.total, noise.generator)
+    if steps.row_stride == 1:
+        return drawn
+    shape = (steps.row_stride, steps.batch_size)
+    return {
+        value: tensor.unflatten(0, shape).transpose(0, 1).flatten(0, 1) if value.has_rows else tensor
+        for value, tensor in drawn.items()
+    }
 
 
 def _run_blocks(

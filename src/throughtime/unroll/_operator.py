@@ -24,6 +24,7 @@ from throughtime.backends._step import Step
 from throughtime.cells._base import begin_sequence, cell_by_number
 from throughtime.compiler import Anatomy, Value
 from throughtime.unroll._arguments import check_lengths
+from throughtime.unroll._compiled import draw
 from throughtime.unroll._form import Padded
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
@@ -131,7 +132,7 @@ def _forward(
     noise = Noise(site.cell, rows[0].device, is_random=False)
     executable = site.executable
     steps = schedule.steps
-    drawn = executable.draw(steps.total, noise.generator)
+    drawn = draw(executable, steps, noise)
     call = Call(executable, steps, noise, drawn, parallel_iterations)
     env = environment(call, site.in_order(tensors), rows)
     outputs, final, kept = executable.forward(
