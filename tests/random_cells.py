@@ -32,7 +32,7 @@ UNARY = {
     "largest": lambda value: value.amax(1, keepdim=True),
     "half": lambda value: value[:, : max(1, value.shape[1] // 2)],
     "last": lambda value: value[:, -1:],
-    "turned": lambda value: torch.cat([value[:, 1:], value[:, :1]], 1),
+    "turned": lambda value: torch.cat([value[:, 1:], value[:, :1]], 1) if value.shape[1] > 1 else value,
     "twice": lambda value: torch.cat([value, value], 1)[:, :6],
     "detached": lambda value: value.detach(),
     "in place": lambda value: (value * 2).sub_(1),

@@ -82,7 +82,7 @@ COUPLED: dict[str, tuple[Callable[..., Tensor], str]] = {
     "picked from a row": (lambda x, h, w, u: new(x, h, w, u) + h.gather(0, torch.zeros_like(h, dtype=torch.long)), ROWS),
     "numbered rows": (lambda x, h, w, u: new(x, h, w, u) * torch.arange(len(x)).unsqueeze(1), ROWS),
     "batch in the features": (lambda x, h, w, u: torch.softmax(new(x, h, w, u).view(1, -1), 1).view(-1, 4), ROWS),
-    "transposed and reshaped": (lambda x, h, w, u: new(x, h, w, u) + h.T.reshape(-1, 4), ROWS),
+    "transposed and reshaped": (lambda x, h, w, u: new(x, h, w, u) + h.T.reshape(-1, 4), COUNT),
     "divided by the batch": (lambda x, h, w, u: new(x, h, w, u) / len(x), COUNT),
     "large batches differ": (lambda x, h, w, u: new(x, h, w, u) * (2.0 if len(x) > 64 else 1.0), COUNT),
     "small batches differ": (lambda x, h, w, u: x @ w if len(x) < 3 else new(x, h, w, u), COUNT),
@@ -239,7 +239,7 @@ def test_batch_norm_couples_rows(tracked: bool) -> None:
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(4).eval(), nn.GroupNorm(2, 4), nn.LayerNorm(4)], ids=str)
 def test_norms_that_do_not_couple_rows(norm: nn.Module) -> None:
     case = Descriptor("normalised", lambda _: Normalised(norm.double())).case(5, 5)
-    assert plan_of(case).backend != "reference"
+    assert plan_of(case).backend == ("reference" if isinstance(norm, nn.GroupNorm) else "numba")
     check_on("auto", case, LENGTHS)
 
 
@@ -295,22 +295,23 @@ def test_hooks_see_every_step(where: str) -> None:
         cell.layer.register_full_backward_hook(lambda *_: seen.append(1))
     else:
         (cell if where == "cell" else cell.layer).register_forward_hook(lambda *_: seen.append(1))
-    outputs, _ = tt.dynamic_rnn(cell, torch.randn(2, 5, 3), dtype=torch.float32)
+    outputs, _ = tt.dynamic_rnn(cell, torch.randn(2, 5, 3, requires_grad=True), dtype=torch.float32)
     outputs.sum().backward()
     assert len(seen) == 5
 
 
 def test_refusals_are_remembered() -> None:
     """A cell that cannot be compiled is looked at once, not at every call."""
-    seen: list[type] = []
+    calls: list[int] = []
 
     def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
-        seen.append(type(x))
+        calls.append(len(x))
         return h, new(x, h, w, u) - h.mean(0)
 
-    case = case_of(step)
+    case, counts = case_of(step), []
     for _ in range(3):
         tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)
-    real = [kind for kind in seen if kind is Tensor]
-    assert len(real) == 3 * case.inputs.shape[1]
-    assert len(seen) - len(real) <= 3
+        counts.append(len(calls))
+        calls.clear()
+    # Besides its step by itself, the case has looked at it too.
+    assert counts[0] > counts[1] == counts[2] == case.inputs.shape[1]

@@ -241,6 +241,12 @@ def attend_to_old_outputs(x: Tensor, state: Any, w: Tensor) -> Any:
     return (window * torch.softmax(window.sum(2, keepdim=True), 1)).sum(1), window
 
 
+def empty_pieces(x: Tensor, h: Tensor, w: Tensor) -> Any:
+    """What is written for any width, where the width is one."""
+    h = torch.tanh(x @ w + torch.cat([h[:, 1:], h[:, :1]], 1))
+    return h, h
+
+
 def straight_through(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
     h = torch.tanh(x @ w + StraightThrough.apply(h) @ u)
     return h, h
@@ -307,7 +313,8 @@ USER_CELLS = [
     step("inner loop", inner_loop, (3, 4), (4, 4)),
     step("several products", several_products, (3, 4), (4, 4), (4, 4)),
     step("odd operations", odd_operations, (3, 4)),
-    step("activations", activations, (3, 4), backend="aten", reason="leaky_relu"),
+    step("activations", activations, (3, 4)),
+    step("empty pieces", empty_pieces, (3, 1), state=1, output=1, backend="aten", reason="a row is empty"),
     step("statistics", statistics, (3, 4)),
     step("columns", columns, (4, 3), (4, 4)),
     step("a number a row", linear_recurrence, (3, 4), (4,), output=NUMBER),
