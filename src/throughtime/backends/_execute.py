@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from throughtime.backends._memory import empty as _reused
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Graph, Program, Section, Value
@@ -28,9 +29,11 @@ class Executable:
         read = {*program.loop.reads, *program.after.takes, *wanted}
         self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})
         self._invariant = _function(program.invariant, read | {*program.before.takes})
-        self._before = _function(program.before, read)
+        # What nobody outside will see may lie in memory that is used again.
+        outputs = set(program.outputs)
+        self._before = _function(program.before, read, reuse=set(program.before.gives) - outputs)
         self._after = _function(program.after, wanted)
-        self._streams = _Streams(program.loop.stored)
+        self._streams = _Streams(program.loop.stored, visible=outputs)
         # Whether anything is drawn besides what is drawn ahead of everything else.
         self.is_random = any(
             node.is_random
@@ -45,8 +48,8 @@ class Executable:
             gradients = {value for value in (*adjoint.tensor_gradients, *adjoint.input_gradients) if value is not None}
             read = {*adjoint.loop.reads, *adjoint.after.takes, *gradients}
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes})
-            self._adjoint_before = _function(adjoint.before, read)
-            self._adjoint_streams = _Streams(adjoint.loop.stored)
+            self._adjoint_before = _function(adjoint.before, read, reuse=set(adjoint.before.gives) - gradients)
+            self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
             self._lagged = [index for index, (old, _) in enumerate(program.states) if old in set(adjoint.lagged)]
         self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
 
@@ -162,7 +165,7 @@ class Executable:
         """The forward pass in operations that torch itself can differentiate, as often as it likes."""
         program = self.program
         self._invariant.run(0, env, generators)
-        self._before.run(steps.total, env, generators)
+        TorchFunction("before", program.before.nodes, self._before.gives).run(steps.total, env, generators)
         function = TorchFunction("loop", program.loop.nodes, [*program.loop.stored, *program.new_state])
         pieces, final = _walk(function, program, env, state, steps, generators)
         order = torch.argsort(torch.cat([steps.positions(step) for step in range(len(steps.counts))]))
@@ -175,16 +178,23 @@ class Executable:
 
 
 class _Streams:
-    """Memory for what a loop stores."""
+    """Memory for what a loop stores; what somebody outside will see is torch's own."""
 
-    def __init__(self, stored: Sequence[Value]) -> None:
+    def __init__(self, stored: Sequence[Value], visible: set[Value]) -> None:
         self._stored = stored
-        self._shapes = [([size for size in value.shape if isinstance(size, int)], value.dtype) for value in stored]
+        self._shapes = [
+            (
+                torch.empty if value in visible else _reused,
+                [size for size in value.shape if isinstance(size, int)],
+                value.dtype,
+            )
+            for value in stored
+        ]
         self._turned = [value for value in stored if value.row_axis]
 
     def make(self, rows: int, device: torch.device) -> list[Tensor]:
         """A stream [rows, ...] for each value."""
-        return [torch.empty((rows, *shape), dtype=dtype, device=device) for shape, dtype in self._shapes]
+        return [make((rows, *shape), dtype=dtype, device=device) for make, shape, dtype in self._shapes]
 
     def enter(self, env: Env, streams: Sequence[Tensor]) -> None:
         """Make the streams known as the values they are."""
@@ -272,8 +282,8 @@ def _walk(
     return pieces, final
 
 
-def _function(section: Section, wanted: set[Value]) -> TorchFunction:
-    return TorchFunction(section.name, section.nodes, [value for value in section.gives if value in wanted])
+def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] = ()) -> TorchFunction:
+    return TorchFunction(section.name, section.nodes, [value for value in section.gives if value in wanted], reuse)
 
 
 def turned(value: Value, stream: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from throughtime.backends._memory import empty
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -74,18 +76,20 @@ class Steps:
         first = self.counts[0]
         if len(self.counts) == 1:
             return initial[:first]
+        ahead = self.starts[0] == 0
+        shifted = empty(stream.shape, stream.dtype, stream.device)
         if self.row_stride != 1:
-            folded = stream.view(self.batch_size, -1, *stream.shape[1:])
-            shifted, start = torch.empty_like(folded), initial.unsqueeze(1)
-            ahead = self.starts[0] == 0
-            torch.cat([start, folded[:, :-1]] if ahead else [folded[:, 1:], start], 1, out=shifted)
-            return shifted.flatten(0, 1)
+            folded, start = stream.view(self.batch_size, -1, *stream.shape[1:]), initial.unsqueeze(1)
+            parts = [start, folded[:, :-1]] if ahead else [folded[:, 1:], start]
+            torch.cat(parts, 1, out=shifted.view(folded.shape))
+            return shifted
         if self.counts[-1] == first:
             # Dense and time-major: in reverse, the step before lies one step later.
-            ahead = self.starts[0] == 0
-            return torch.cat([initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]])
-        index = self._index_before.to(stream.device)
-        return torch.cat([initial[:first], stream.index_select(0, index)])
+            parts = [initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]]
+            return torch.cat(parts, out=shifted)
+        shifted[:first] = initial[:first]
+        torch.index_select(stream, 0, self._index_before.to(stream.device), out=shifted[first:])
+        return shifted
 
     @cached_property
     def _index_before(self) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime.backends._memory import empty
 from throughtime.compiler import ROWS, Graph, Node, Source, Value
 
 Env = dict[Value, Tensor]
@@ -17,16 +18,17 @@ Env = dict[Value, Tensor]
 class TorchFunction:
     """Nodes made into one function: `run(rows, env, generators)` puts the values of `gives` into `env`.
 
-    Values that are used up on the way are let go at once, so that memory is held no longer than it is needed.
+    Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Products
+    that are in `reuse` are written to memory that has been used before; torch cannot differentiate that.
     """
 
-    def __init__(self, name: str, nodes: Sequence[Node], gives: Iterable[Value]) -> None:
+    def __init__(self, name: str, nodes: Sequence[Node], gives: Iterable[Value], reuse: Iterable[Value] = ()) -> None:
         self.gives = list(dict.fromkeys(gives))
         nodes = _fuse_bias(nodes, set(self.gives))
         made = {value for node in nodes for value in node.results}
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
-        writer = _Writer(name, nodes, self.takes, self.gives)
+        writer = _Writer(name, nodes, self.takes, self.gives, set(reuse))
         self.source = writer.source
         self._function = writer.compile()
 
@@ -62,10 +64,13 @@ def _fuse_bias(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
 
 
 class _Writer:
-    def __init__(self, name: str, nodes: Sequence[Node], takes: list[Value], gives: list[Value]) -> None:
+    def __init__(
+        self, name: str, nodes: Sequence[Node], takes: list[Value], gives: list[Value], reuse: set[Value]
+    ) -> None:
+        self._reuse = reuse
         self._names: dict[Value, str] = {}
-        self._globals: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
-        self._taken: set[str] = {"n", "generators", "torch"}
+        self._globals: dict[str, Any] = {"torch": torch, "empty": empty, "inf": float("inf"), "nan": float("nan")}
+        self._taken: set[str] = {"n", "generators", "torch", "empty"}
         self._function = "".join(letter if letter.isalnum() else "_" for letter in name)
         arguments = ", ".join(["n", "generators", *map(self._name, takes)])
         lines = [f"def {self._function}({arguments}):"]
@@ -107,6 +112,10 @@ class _Writer:
         arguments = [self._shown(arg) for arg in node.args]
         arguments += [f"{key}={self._shown(value)}" for key, value in node.kwargs.items()]
         names = [self._name(value) for value in node.results]
+        if node.results[0] in self._reuse and node.name in ("mm", "addmm"):
+            self._globals[target] = node.target.overloadpacket.out
+            shape = ", ".join(map(self._shown, node.result.shape))
+            arguments.append(f"out=empty(({shape}), {node.result.dtype}, {self._name(node.values[0])}.device)")
         results = (
             names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
         )
