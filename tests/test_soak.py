@@ -19,6 +19,7 @@ import throughtime as tt
 from backends import check_on, compiled_backends
 from descriptors import BY_NAME, Case, random_inputs
 from throughtime.backends import _select
+from throughtime.backends._memory import REUSE
 from user_cells import LayerNormLSTM, TorchGRU
 
 pytestmark = pytest.mark.covers("compiler")
@@ -72,11 +73,14 @@ def test_two_hundred_shapes(backend: str, compilations: list[str]) -> None:
         for batch, time, lengths in many[:100]:
             one_step(case, batch, time, lengths)
         gc.collect()
+        # Streams that are kept to be used again are the subject of another test.
+        REUSE.clear()
         tracemalloc.start()
         before, resident = tracemalloc.get_traced_memory()[0], resident_bytes()
         for batch, time, lengths in many[100:]:
             one_step(case, batch, time, lengths)
         gc.collect()
+        REUSE.clear()
         grown, more_resident = tracemalloc.get_traced_memory()[0] - before, resident_bytes() - resident
         tracemalloc.stop()
     assert compilations == []
@@ -84,6 +88,36 @@ def test_two_hundred_shapes(backend: str, compilations: list[str]) -> None:
     assert grown < 500_000
     if Path("/proc/self/statm").exists():
         assert more_resident < 32_000_000
+
+
+def test_memory_kept_for_streams_is_bounded_by_what_they_need() -> None:
+    """Two hundred shapes keep a few times what the largest needs, not the sum of all."""
+    case = BY_NAME["LSTM"].case(2, 3, torch.float32, units=40)
+    REUSE.clear()
+    one_step(case, 40, 50, None)
+    gc.collect()
+    largest = REUSE.free_bytes
+    assert largest > 0, "large enough to be kept at all"
+    for batch, time, lengths in shapes(200):
+        one_step(case, batch, time, lengths)
+    gc.collect()
+    assert REUSE.free_bytes < 6 * largest
+
+
+def test_streams_are_not_given_away_while_somebody_looks() -> None:
+    """Outputs, views of them and arrays on them keep what they show, whatever runs in between."""
+    case = BY_NAME["LSTM"].case(40, 50, torch.float32, units=40)
+    run = lambda: tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)  # noqa: E731
+    with torch.no_grad():
+        outputs, final = run()
+        view, array = run()[0][3, 4], run()[0][5].numpy()
+    want = [outputs.clone(), final.h.clone(), view.clone(), array.copy()]
+    for batch, time, lengths in shapes(40):
+        one_step(case, batch, time, lengths)
+    assert torch.equal(outputs, want[0])
+    assert torch.equal(final.h, want[1])
+    assert torch.equal(view, want[2])
+    assert (array == want[3]).all()
 
 
 def test_two_hundred_shapes_are_right() -> None:

@@ -56,7 +56,7 @@ def _program_lines(program: Program) -> Iterator[str]:
     yield from _section_lines("backward: after the loop, for all steps at once", adjoint.after.nodes)
     yield from _cost_lines("backward", adjoint.loop, [adjoint.before, adjoint.after])
     made = {*program.before.gives, *program.loop.gives, *program.after.gives}
-    lagged = {new for old, new in program.states if old in set(adjoint.lagged)}
+    lagged = [new for old, new in program.states if old in set(adjoint.lagged)]
     saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
     names = ", ".join(value.name for value in saved)
     yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"

@@ -81,7 +81,8 @@ class _Compiled:
     """What has been found out about one cell structure: its program or why there is none, and executables."""
 
     def __init__(self, make: Callable[[], Program], kept: list[Any]) -> None:
-        self._make = make
+        # Forgotten once it has run: it holds the cell, which is its owner's to keep.
+        self._make: Callable[[], Program] | None = make
         self._kept = kept
         self._lock = threading.Lock()
         self._program: Program | None = None
@@ -91,9 +92,10 @@ class _Compiled:
     def program(self) -> Program | str:
         """The program, or why there is none."""
         with self._lock:
-            if self._program is None and self._refusal is None:
+            if self._make is not None:
+                make, self._make = self._make, None
                 try:
-                    self._program = self._make()
+                    self._program = make()
                 except Uncompilable as refusal:
                     self._refusal = str(refusal)
                 except Exception as defect:

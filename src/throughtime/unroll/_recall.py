@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -63,7 +63,8 @@ class Known:
             with torch.device(device):
                 return initial_state(cell, form.batch_size, dtype)
 
-        return cls(result.choice, form, make_schedule(form, None, blocks=blocks), chosen, leaves, make_state)
+        choice = replace(result.choice, anatomy=None)
+        return cls(choice, form, make_schedule(form, None, blocks=blocks), chosen, leaves, make_state)
 
     def zero_state(self, cell: Any) -> Any:
         """The state the cell starts from."""
