@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 import throughtime as tt
 from descriptors import Case, Descriptor, Pair
@@ -26,7 +26,7 @@ UNARY = {
     "exp": lambda value: torch.exp(-value.abs()),
     "reciprocal": lambda value: 1 / (1 + value * value),
     "softmax": lambda value: torch.softmax(value, 1),
-    "layer norm": lambda value: F.layer_norm(value, value.shape[1:]),
+    "layer norm": lambda value: functional.layer_norm(value, value.shape[1:]),
     "centred": lambda value: value - value.mean(1, keepdim=True),
     "sum": lambda value: value.sum(1, keepdim=True),
     "largest": lambda value: value.amax(1, keepdim=True),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
+from torch.nn import functional
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
@@ -38,11 +38,13 @@ class Dropping(tt.RNNCell):
         if self.kind == "module":
             new = torch.tanh(self.layer(self.dropout(joined)))
         elif self.kind == "function":
-            new = F.dropout(torch.tanh(self.layer(joined)), 0.3, self.training)
+            new = functional.dropout(torch.tanh(self.layer(joined)), 0.3, self.training)
         elif self.kind == "zoneout":
             new = torch.where(torch.rand_like(state) < 0.3, state, torch.tanh(self.layer(joined)))
         else:
-            new = torch.tanh(self.layer(joined)) * torch.bernoulli(torch.full_like(state, 0.7)) + 0.1 * torch.randn_like(state)
+            new = torch.tanh(self.layer(joined)) * torch.bernoulli(
+                torch.full_like(state, 0.7)
+            ) + 0.1 * torch.randn_like(state)
         return new, new
 
 
@@ -167,7 +169,7 @@ class Echo(tt.RNNCell):
 
 MASKS: dict[str, tuple[float, Callable[[], Any]]] = {
     "module": (0.75, lambda: Echo(nn.Dropout(0.25))),
-    "function": (0.5, lambda: Echo(F.dropout)),
+    "function": (0.5, lambda: Echo(functional.dropout)),
     "wrapper": (0.9, lambda: tt.DropoutWrapper(Echo(nn.Identity()), output_keep_prob=0.9)),
     "below": (0.6, lambda: tt.DropoutWrapper(Echo(nn.Identity()), 0.6)),
 }
@@ -213,7 +215,7 @@ def test_variational_masks_stay_through_a_sequence(backend: str, seed: int | Non
 @compiled_backends
 def test_two_masks_of_one_tensor_are_two(backend: str) -> None:
     """Equal operations on equal values are computed once; equal draws are not equal."""
-    cell = Echo(lambda inputs: F.dropout(inputs) + 10 * F.dropout(inputs))
+    cell = Echo(lambda inputs: functional.dropout(inputs) + 10 * functional.dropout(inputs))
     outputs, _ = on(backend, dynamic)(cell, torch.ones(2, 9, 64), None, None, torch.float32)
     assert outputs.unique().tolist() == [0, 2, 20, 22]
 

@@ -127,9 +127,7 @@ def test_starting_from_zeros(descriptor: Descriptor) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("lengths", [None, [2, 0, T]], ids=["full", "mixed"])
 @pytest.mark.parametrize("backend", ["reference", "aten", "auto"])
-def test_small_dtypes(
-    descriptor: Descriptor, dtype: torch.dtype, lengths: list[int] | None, backend: str
-) -> None:
+def test_small_dtypes(descriptor: Descriptor, dtype: torch.dtype, lengths: list[int] | None, backend: str) -> None:
     EVERY_UNROLL["dynamic"].check(descriptor.case(3, T, dtype), lengths, backend)
 
 

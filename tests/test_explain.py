@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from record_sources import CELLS, FOLDER, sources
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
@@ -14,7 +15,6 @@ import throughtime as tt
 from backends import plan_of
 from compare import weights
 from descriptors import BY_NAME, DESCRIPTORS, Descriptor
-from record_sources import CELLS, FOLDER, sources
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -63,10 +63,10 @@ def test_a_plan_can_be_read() -> None:
     for title in ("once, from parameters", "before the loop", "in the loop", "after the loop", "backward: in the loop"):
         assert title in text
     # One row: [16] @ [16, 64], two FLOPs for each weight, and some for gates and states.
-    inside = int(text.split("forward, a step and row: ")[1].split(" FLOPs in the loop")[0].replace(",", ""))
+    inside = int(text.split("forward, a step and row: ")[1].split(" FLOPs in the loop", maxsplit=1)[0].replace(",", ""))
     assert 2 * 16 * 64 < inside < 2 * 16 * 64 + 64 * 40
     # The gates [64], c and h [16] each, and tanh(c).
-    saved = int(text.split("saved for the backward pass: ")[1].split(" bytes")[0].replace(",", ""))
+    saved = int(text.split("saved for the backward pass: ")[1].split(" bytes", maxsplit=1)[0].replace(",", ""))
     assert saved == 4 * (64 + 16 + 16 + 16)
     assert "bytes read" in text
     assert max(map(len, text.splitlines())) <= 140

@@ -66,7 +66,9 @@ GOOD = {
     "lagged": program(op("add", H, NEW, result=like(NEW, name="sum")), lagged=(NEW,)),
 }
 BROKEN_LOOPS = {
-    "is carried on as": program(op("slice", H, 0, 2, result=like(NEW, width=2)), carried=(Carry(H, like(NEW, width=2)),)),
+    "is carried on as": program(
+        op("slice", H, 0, 2, result=like(NEW, width=2)), carried=(Carry(H, like(NEW, width=2)),)
+    ),
     "is defined twice": program(streams=(X, X)),
     "h is defined twice": program(op("neg", H, result=H)),
     "which no loop program has": program(streams=(like(X, dtype=torch.float16),), matrices=()),

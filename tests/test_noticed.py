@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
@@ -165,7 +165,9 @@ def test_changes_of_plain_tensors(backend: str) -> None:
     cell.biases["in"].data.neg_()
     check_on(backend, case, LENGTHS)
     cell.helper = torch.nn.functional.silu
-    plain, compiled = (on(name, dynamic)(cell, case.inputs, LENGTHS, None, case.dtype) for name in ("reference", backend))
+    plain, compiled = (
+        on(name, dynamic)(cell, case.inputs, LENGTHS, None, case.dtype) for name in ("reference", backend)
+    )
     check_close("results", plain, compiled)
 
 
@@ -263,7 +265,9 @@ def test_one_weight_that_becomes_two(backend: str) -> None:
 
 
 @compiled_backends
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))], ids=["copy", "pickle"]
+)
 def test_copies_go_their_own_way(copied: Callable[[Any], Any], backend: str) -> None:
     case = case_of(lstm())
     before = outputs_of(case)
@@ -368,7 +372,7 @@ def test_gradients_of_a_function_of_the_weights() -> None:
             return torch.zeros(batch_size, 4, dtype=dtype)
 
         def __call__(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-            state = F.softsign(inputs @ self.kernel + state)
+            state = functional.softsign(inputs @ self.kernel + state)
             return state, state
 
     inputs = random_inputs(3, 4, 4, torch.float64)

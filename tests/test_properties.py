@@ -134,7 +134,9 @@ def test_all_unrolls_give_what_the_oracle_gives(data: st.DataObject) -> None:
     unroll = data.draw(st.sampled_from([unroll for unroll in UNROLLS if unroll.name != "static state-saving"]))
     problem = data.draw(problems(shortest=-1 if unroll.empty_sequences else 1))
     case = problem.case()
-    unroll.check(case._replace(inputs=poisoned(case.inputs, problem.real)), problem.lengths)
+    # Compiled if it can be, or step by step.
+    backend = data.draw(st.sampled_from(["auto", "reference"]))
+    unroll.check(case._replace(inputs=poisoned(case.inputs, problem.real)), problem.lengths, backend)
 
 
 @settings(max_examples=60)

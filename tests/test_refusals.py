@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 import throughtime as tt
 from backends import check_fallback, check_on, plan_of
@@ -48,12 +48,12 @@ def first_rows_differ(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
 
 
 def attending_to_others(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(h, h, h) + new(x, h, w, u)
+    return functional.scaled_dot_product_attention(h, h, h) + new(x, h, w, u)
 
 
 def convolved_along_rows(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
     kernel = u.unsqueeze(2).expand(4, 4, 3)
-    return torch.tanh(F.conv1d(h.T.unsqueeze(0), kernel, padding=1).squeeze(0).T + x @ w)
+    return torch.tanh(functional.conv1d(h.T.unsqueeze(0), kernel, padding=1).squeeze(0).T + x @ w)
 
 
 # The name of each, the new state it computes, and what the reason must say.
@@ -78,8 +78,11 @@ COUPLED: dict[str, tuple[Callable[..., Tensor], str]] = {
     "norm of all": (lambda x, h, w, u: new(x, h, w, u) / (1 + h.norm()), ROWS),
     "sum of all": (lambda x, h, w, u: new(x, h, w, u) / (1 + h.square().sum()), ROWS),
     "any of all": (lambda x, h, w, u: torch.where((h > 9).any(), x @ w, new(x, h, w, u)), ROWS),
-    "normalised over the batch": (lambda x, h, w, u: new(x, F.normalize(h, dim=0), w, u), ROWS),
-    "picked from a row": (lambda x, h, w, u: new(x, h, w, u) + h.gather(0, torch.zeros_like(h, dtype=torch.long)), ROWS),
+    "normalised over the batch": (lambda x, h, w, u: new(x, functional.normalize(h, dim=0), w, u), ROWS),
+    "picked from a row": (
+        lambda x, h, w, u: new(x, h, w, u) + h.gather(0, torch.zeros_like(h, dtype=torch.long)),
+        ROWS,
+    ),
     "numbered rows": (lambda x, h, w, u: new(x, h, w, u) * torch.arange(len(x)).unsqueeze(1), ROWS),
     "batch in the features": (lambda x, h, w, u: torch.softmax(new(x, h, w, u).view(1, -1), 1).view(-1, 4), ROWS),
     "transposed and reshaped": (lambda x, h, w, u: new(x, h, w, u) + h.T.reshape(-1, 4), COUNT),
@@ -279,7 +282,7 @@ def test_chance_from_outside_of_torch(toss: Callable[[], float]) -> None:
 @pytest.mark.parametrize("noise", ["weights", "features"])
 def test_noise_that_all_rows_share_is_drawn_at_every_step(noise: str) -> None:
     def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
-        drawn = F.dropout(torch.ones_like(w), 0.5)[0] if noise == "weights" else torch.randn(4, dtype=h.dtype)
+        drawn = functional.dropout(torch.ones_like(w), 0.5)[0] if noise == "weights" else torch.randn(4, dtype=h.dtype)
         return drawn.expand(len(x), 4), new(x, h, w, u)
 
     case = case_of(step)

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from backends import COMPILED, check_on, compiled_backends, lengths_for, plan_of, raises_refusal
-from unrolls import on
+from unrolls import dynamic, on
 from user_cells import USER_CELLS, Listed
-from unrolls import dynamic
 
 pytestmark = pytest.mark.covers("compiler")
 

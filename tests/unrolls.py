@@ -241,7 +241,7 @@ class Unroll(NamedTuple):
     by_hand: bool = False
 
     def check(self, case: Case, lengths: Lengths, backend: str = "auto") -> None:
-        """Compare values, final states and all gradients: a compiled backend with the reference, else with the oracle."""
+        """Compare values, final states, all gradients: a compiled backend with the reference, else with the oracle."""
         runs = on("reference", self.run) if backend in COMPILED else self.reference, on(backend, self.run)
         reference, candidate = (
             lambda cell, inputs, state, run=run: run(cell, inputs, lengths, state, case.dtype) for run in runs

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 import throughtime as tt
 from descriptors import Case, Descriptor
@@ -59,12 +59,12 @@ class LayerNormLSTM(tt.RNNCell):
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         gates = torch.cat([inputs, state.h], 1) @ self.kernel
         if self.before is None:
-            gates = F.layer_norm(gates, gates.shape[1:], self.scale, self.shift)
+            gates = functional.layer_norm(gates, gates.shape[1:], self.scale, self.shift)
         else:
             gates = self.before(gates) * self.scale + self.shift
         entering, candidate, forget, leaving = gates.chunk(4, 1)
         c = torch.sigmoid(forget + 1) * state.c + torch.sigmoid(entering) * torch.tanh(candidate)
-        seen = F.layer_norm(c, c.shape[1:]) if self.after is None else self.after(c)
+        seen = functional.layer_norm(c, c.shape[1:]) if self.after is None else self.after(c)
         h = torch.sigmoid(leaving) * torch.tanh(seen)
         return h, tt.LSTMStateTuple(c, h)
 
@@ -97,7 +97,10 @@ class Counter(tt.RNNCell):
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
         shape = () if self.dims is None else (batch_size, *self.dims)
-        return {"count": torch.zeros(shape, dtype=torch.int64), "h": torch.zeros(batch_size, self.output_size).to(dtype)}
+        return {
+            "count": torch.zeros(shape, dtype=torch.int64),
+            "h": torch.zeros(batch_size, self.output_size).to(dtype),
+        }
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         count = state["count"] + 1
@@ -209,13 +212,21 @@ def several_products(x: Tensor, h: Tensor, w: Tensor, u: Tensor, v: Tensor) -> A
 def odd_operations(x: Tensor, h: Tensor, w: Tensor) -> Any:
     y = (x @ w + h).clamp(-1.5, 1.5)
     y = torch.where(y > 0, y.abs().pow(1.5), torch.relu(-y)) + torch.maximum(y, h) - torch.minimum(h, 2 * y)
-    h = F.silu(y) / (1 + y * y) + torch.exp(-y.square()) + torch.rsqrt(1 + h**2) + torch.log1p(y.abs())
+    h = functional.silu(y) / (1 + y * y) + torch.exp(-y.square()) + torch.rsqrt(1 + h**2) + torch.log1p(y.abs())
     return torch.erf(h) + torch.atan2(y, 2 + h.square()) + torch.sinh(torch.sin(h)) + h.sign(), h
 
 
 def activations(x: Tensor, h: Tensor, w: Tensor) -> Any:
-    h = F.gelu(x @ w) + F.softplus(h) + F.elu(x @ w - h) + F.leaky_relu(h - 1, 0.1) + F.hardswish(h)
-    return F.mish(h) + F.celu(h) + F.logsigmoid(h) + F.hardtanh(h) + F.selu(-h) + F.softsign(h), torch.tanh(h)
+    h = (
+        functional.gelu(x @ w)
+        + functional.softplus(h)
+        + functional.elu(x @ w - h)
+        + functional.leaky_relu(h - 1, 0.1)
+        + functional.hardswish(h)
+    )
+    return functional.mish(h) + functional.celu(h) + functional.logsigmoid(h) + functional.hardtanh(
+        h
+    ) + functional.selu(-h) + functional.softsign(h), torch.tanh(h)
 
 
 def statistics(x: Tensor, h: Tensor, w: Tensor) -> Any:

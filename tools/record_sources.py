@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 import throughtime as tt
 from throughtime.backends._numba_loop import lower
@@ -43,10 +43,10 @@ class LayerNormLSTM(tt.RNNCell):
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         gates = torch.cat([inputs, state.h], 1) @ self.kernel
-        gates = F.layer_norm(gates, gates.shape[1:], self.scale, self.shift)
+        gates = functional.layer_norm(gates, gates.shape[1:], self.scale, self.shift)
         entering, candidate, forget, leaving = gates.chunk(4, 1)
         c = torch.sigmoid(forget + 1) * state.c + torch.sigmoid(entering) * torch.tanh(candidate)
-        h = torch.sigmoid(leaving) * torch.tanh(F.layer_norm(c, c.shape[1:]))
+        h = torch.sigmoid(leaving) * torch.tanh(functional.layer_norm(c, c.shape[1:]))
         return h, tt.LSTMStateTuple(c, h)
 
 

@@ -35,6 +35,8 @@ def children(node: Nest) -> list[Any]:
 
 def rebuild(node: Nest, new_children: Iterable[Any]) -> Nest:
     """A structure of the type of `node` with other direct children."""
+    if type(node) is dict:
+        return dict(zip(node, new_children, strict=True))
     if isinstance(node, dict):
         # A copy keeps what a subclass carries besides its items, such as a default factory.
         new = copy.copy(node)

@@ -27,42 +27,62 @@ _SLACK = 1.5
 
 
 class Reuse:
-    """Pieces of memory that nobody uses now, up to a share of what the machine has."""
+    """Pieces of memory that nobody uses now; together with those in use never more than was once in use at a time."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._free: list[np.ndarray[Any, Any]] = []
-        self._lock = threading.Lock()
+        self._used_bytes = self._most_bytes = 0
+        # A collection of garbage may give memory back while this thread takes some: the lock must let it.
+        self._lock = threading.RLock()
 
     @property
     def free_bytes(self) -> int:
         """How much is held for later."""
         with self._lock:
-            return sum(memory.nbytes for memory in self._free)
+            return sum(memory.nbytes for memory in tuple(self._free))
 
     def take(self, nbytes: int) -> np.ndarray[Any, Any]:
         """Memory of at least so many bytes: the smallest piece that fits, or a new one."""
         with self._lock:
-            fitting = [memory for memory in self._free if nbytes <= memory.nbytes <= _SLACK * nbytes]
-            if fitting:
-                best = min(fitting, key=lambda memory: memory.nbytes)
-                self._free = [memory for memory in self._free if memory is not best]
-                return best
-        memory = np.empty(_rounded(nbytes) + _ALIGNMENT, dtype=np.uint8)
-        start = -memory.ctypes.data % _ALIGNMENT
-        return memory[start : start + _rounded(nbytes)]
+            memory = self._fitting(nbytes)
+            if memory is None:
+                memory = _new(nbytes)
+            self._used_bytes += memory.nbytes
+            self._most_bytes = max(self._most_bytes, self._used_bytes)
+            while self._free and self.free_bytes + self._used_bytes > self._most_bytes:
+                del self._free[0]
+            return memory
+
+    def _fitting(self, nbytes: int) -> np.ndarray[Any, Any] | None:
+        pieces = tuple(self._free)
+        fitting = [index for index, piece in enumerate(pieces) if nbytes <= piece.nbytes <= _SLACK * nbytes]
+        if not fitting:
+            return None
+        # What comes back in the meantime is added at the end: places before it stay.
+        return self._free.pop(min(fitting, key=lambda index: pieces[index].nbytes))
 
     def give(self, memory: np.ndarray[Any, Any]) -> None:
-        """Memory comes back; what has not been wanted for longest makes room."""
+        """Memory comes back."""
         with self._lock:
             self._free.append(memory)
-            while sum(piece.nbytes for piece in self._free) > self._most_bytes:
-                self._free.pop(0)
+            self._used_bytes -= memory.nbytes
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Let go of everything, and forget how much there was."""
         with self._lock:
             self._free.clear()
+            self._most_bytes = self._used_bytes
+
+    def renew_lock(self) -> None:
+        """In a forked process nobody holds the lock, whatever it says."""
+        self._lock = threading.RLock()
+
+
+def _new(nbytes: int) -> np.ndarray[Any, Any]:
+    size = _rounded(nbytes)
+    memory = np.empty(size + _ALIGNMENT, dtype=np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
 
 
 def _rounded(nbytes: int) -> int:
@@ -71,7 +91,9 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-REUSE = Reuse(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8 if hasattr(os, "sysconf") else 1 << 30)
+REUSE = Reuse()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=REUSE.renew_lock)
 
 
 @lru_cache(maxsize=1024)

@@ -42,7 +42,8 @@ _wanted: ContextVar[str] = ContextVar("throughtime_backend", default="auto")
 def backend(name: str) -> Iterator[None]:
     """Run unrolls on one backend: "reference", "aten", "numba" or "triton"; "auto" takes the best that can.
 
-    A backend asked for by name never falls back to another: it raises a `ValueError` with the reason.
+    A backend asked for by name never falls back to another: it raises a `ValueError` with the reason. `raw_rnn` and
+    `while_loop` have no backends: their bodies are called step by step.
 
     >>> import torch, throughtime as tt
     >>> cell, x = tt.GRUCell(4), torch.ones(1, 2, 3)

@@ -13,6 +13,8 @@ from throughtime._errors import InvalidArgumentError, check_dtype, check_positiv
 from throughtime._tensors import as_tensor, autocast_on
 from throughtime.cells._base import RNNCell, dims, initial_state
 
+_NUMBERS = (np.ndarray, np.number, float, int)
+
 
 def check_parallel_iterations(value: Any) -> int | None:
     """TensorFlow's rule: None and 0 leave the choice to the engine."""
@@ -108,7 +110,8 @@ def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what:
         return leaf
     expected = (batch_size, *dims(size))
     fix = "Make one with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
-    if isinstance(leaf, np.ndarray | np.number | float | int):
+    # A tuple of types: torch.compile cannot trace their union.
+    if isinstance(leaf, _NUMBERS):
         leaf = as_tensor(what.strip("`"), leaf).to(device)
     if not isinstance(leaf, Tensor):
         what = f"{what} holds something that is no tensor"

@@ -126,7 +126,7 @@ def _forward(
     site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
     schedule = _schedule(site, lengths, reverse, parallel_iterations)
     if not schedule.active:
-        return [torch.empty_like(meta).zero_() for meta in _blank_results(site, inputs, state, 0)]
+        return _no_steps(site, inputs, state, all_states)
     begin_sequence(site.cell)
     rows = [schedule.rows(leaf) for leaf in inputs]
     noise = Noise(site.cell, rows[0].device, is_random=False)
@@ -144,6 +144,18 @@ def _forward(
     restored = [schedule.restore(leaf) for leaf in outputs[:count]]
     restored += [schedule.restore(leaf, fill=last) for leaf, last in zip(outputs[count:], final, strict=False)]
     return _apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
+
+
+def _no_steps(site: _Site, inputs: list[Tensor], state: list[Tensor], all_states: bool) -> list[Tensor]:
+    """Every length is 0: outputs of zeros, and states as they came."""
+    results = [blank.zero_() for blank in _blank_results(site, inputs, state, 0)]
+    count = len(site.executable.program.outputs)
+    first = count - len(state) if all_states else count
+    for result, leaf in zip(results[first:count], state, strict=False):
+        result.copy_(leaf.unsqueeze(site.form.time_axis).expand_as(result))
+    for result, leaf in zip(results[count:], state, strict=False):
+        result.copy_(leaf)
+    return results
 
 
 def _apart(results: list[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
@@ -216,8 +228,10 @@ def _backward(
     site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
     schedule = _schedule(site, lengths, reverse, parallel_iterations)
     leaves = [*tensors, *inputs, *state]
-    found: list[Tensor | None] = [None] * len(leaves)
-    if schedule.active:
+    if not schedule.active:
+        passed = _passed_through(site, state, gradients, all_states)
+        found: list[Tensor | None] = [*[None] * (len(tensors) + len(inputs)), *passed]
+    else:
         found = _found(site, schedule, tensors, inputs, state, kept, gradients, wanted, all_states, parallel_iterations)
     results = [
         torch.zeros_like(leaf) if gradient is None else gradient
@@ -225,6 +239,22 @@ def _backward(
         if want
     ]
     return _apart(results, [*leaves, *kept, *(gradient for gradient in gradients if gradient is not None)])
+
+
+def _passed_through(
+    site: _Site, state: list[Tensor], gradients: list[Tensor | None], all_states: bool
+) -> list[Tensor | None]:
+    """Gradients of an initial state that is also the final one, and that of every step."""
+    count = len(site.executable.program.outputs)
+    passed = []
+    for index in range(len(state)):
+        total = gradients[count + index]
+        every = gradients[count - len(state) + index] if all_states else None
+        if every is not None:
+            copied = every.sum(site.form.time_axis)
+            total = copied if total is None else total + copied
+        passed.append(total)
+    return passed
 
 
 def _found(

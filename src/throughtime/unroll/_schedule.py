@@ -142,9 +142,10 @@ class Ragged(Schedule):
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
         positions, _ = self._indices(rows.device)
         blank = self._form.blank(rows, fill)
-        if blank is None:
-            blank = torch.zeros_like(rows)
-        return self._form.restore(blank.index_copy(0, positions, rows))
+        if fill is not None and blank is not None:
+            return self._form.restore(blank.index_copy(0, positions, rows))
+        blank = torch.zeros_like(rows) if blank is None else blank
+        return self._form.restore(blank.index_copy_(0, positions, rows))
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
         return torch.split(rows, self.active)

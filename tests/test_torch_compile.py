@@ -1,0 +1,198 @@
+"""`torch.compile(fullgraph=True)` of models that unroll: one node for any number of steps, and the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import throughtime as tt
+from compare import check_close, check_same, measure
+from descriptors import BY_NAME, Case, random_inputs, settled
+from unrolls import dynamic, transposed
+from user_cells import LayerNormLSTM, MinimalGatedUnit
+
+pytestmark = [
+    pytest.mark.covers("compiler"),
+    # torch itself uses what it has deprecated.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+F64 = torch.float64
+B, T = 4, 5
+LENGTHS = {"none": None, "list": [3, 0, T, 1], "tensor": torch.tensor([3, 0, T, 1]), "zero": [0] * B}
+CELLS: dict[str, Callable[[], Any]] = {
+    "LSTM": lambda: tt.LSTMCell(4, True, num_proj=3),
+    "stack": lambda: tt.MultiRNNCell(
+        [tt.ResidualWrapper(tt.GRUCell(3)), tt.OutputProjectionWrapper(tt.LSTMCell(4), 2)]
+    ),
+    "user's": lambda: LayerNormLSTM(4, modules=True),
+    "linear": lambda: MinimalGatedUnit(4),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """torch.compile remembers what it has seen, and gives up on what changes too often."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def case_of(make: Callable[[], Any]) -> Case:
+    cell = settled(make(), random_inputs(3, 1, 1, F64), F64)
+    state = torch.utils._pytree.tree_map(torch.randn_like, cell.zero_state(B, F64))
+    return Case(cell, random_inputs(3, B, T, F64), state, F64)
+
+
+def check_compiled(case: Case, unroll: Callable[..., Any]) -> None:
+    """The same values and gradients as without torch.compile."""
+    compiled = torch.compile(unroll, backend="aot_eager", fullgraph=True)
+    check_same(*(measure(run, case.cell, case.inputs, case.state) for run in (unroll, compiled)))
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [*(("LSTM", kind) for kind in LENGTHS), ("stack", "list"), ("user's", "list"), ("linear", "none")],
+)
+def test_cells_and_lengths(name: str, lengths: str) -> None:
+    case = case_of(CELLS[name])
+    check_compiled(case, lambda cell, inputs, state: tt.dynamic_rnn(cell, inputs, LENGTHS[lengths], state, F64))
+
+
+UNROLLS: dict[str, Callable[..., Any]] = {
+    "from zeros": lambda cell, x, _: tt.dynamic_rnn(cell, x, LENGTHS["list"], dtype=F64),
+    "time-major": lambda cell, x, s: tt.dynamic_rnn(cell, x.transpose(0, 1), [3, 0, T, 1], s, F64, time_major=True),
+    "all states": lambda cell, x, s: tt.dynamic_rnn(cell, x, LENGTHS["list"], s, F64, all_states=True),
+    "all states, dense": lambda cell, x, s: tt.dynamic_rnn(cell, x, None, s, F64, all_states=True),
+    "blocks": lambda cell, x, s: tt.dynamic_rnn(cell, x, LENGTHS["list"], s, F64, parallel_iterations=2),
+    "both": lambda cell, x, s: tt.bidirectional_dynamic_rnn(cell, cell, x, LENGTHS["list"], s, s, F64),
+    "both, dense": lambda cell, x, s: tt.bidirectional_dynamic_rnn(cell, cell, x, None, s, s, F64),
+    "module": lambda cell, x, s: tt.RNN(cell, dtype=F64)(x, LENGTHS["list"], s),
+    "in a larger function": lambda cell, x, s: torch.sin(tt.dynamic_rnn(cell, 2 * x, None, s, F64)[0]).relu(),
+    "twice": lambda cell, x, s: [tt.dynamic_rnn(cell, scale * x, None, s, F64) for scale in (1, 2)],
+    "the final state only": lambda cell, x, s: tt.dynamic_rnn(cell, x, LENGTHS["list"], s, F64)[1],
+}
+
+
+@pytest.mark.parametrize("name", UNROLLS)
+def test_every_way(name: str) -> None:
+    check_compiled(case_of(CELLS["LSTM"]), UNROLLS[name])
+
+
+@pytest.mark.parametrize("name", ["nests", "dict state", "Embedding", "duck", "integer counters", "Multi flat"])
+def test_nests_and_odd_cells(name: str) -> None:
+    case = BY_NAME[name].case(B, T)
+    check_compiled(case, lambda cell, inputs, state: tt.dynamic_rnn(cell, inputs, [3, 0, T, 1], state, F64))
+
+
+class Model(nn.Module):
+    """An encoder with something below and something above."""
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__()
+        self.below, self.rnn, self.above = nn.Linear(2, 3), tt.RNN(cell), nn.Linear(4, 1)
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
+        outputs, _ = self.rnn(self.below(inputs), lengths)
+        return self.above(outputs)
+
+
+def test_a_model_trains_as_it_does_without() -> None:
+    losses = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = Model(tt.GRUCell(4, input_size=3))
+        run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+        optimiser = torch.optim.SGD(model.parameters(), 0.1)
+        losses.append([])
+        for index in range(4):
+            inputs = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(index))
+            loss = run(inputs, torch.tensor([6, 2, index])).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses[-1].append(loss.item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[0][-1] != losses[0][0]
+
+
+def graphs_of(unroll: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What torch.compile sees of a call."""
+    seen: list[Any] = []
+
+    def remember(graph: Any, _inputs: Any) -> Any:
+        seen.append(graph)
+        return graph.forward
+
+    torch.compile(unroll, backend=remember, fullgraph=True)(*arguments)
+    return seen
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([3, 1])], ids=["dense", "ragged"])
+def test_one_node_whatever_the_number_of_steps(lengths: Any) -> None:
+    cell = tt.LSTMCell(4, input_size=3)
+    sizes = []
+    for time in (3, 3000):
+        torch._dynamo.reset()
+        graphs = graphs_of(
+            lambda inputs: tt.dynamic_rnn(cell, inputs, lengths, dtype=torch.float32), torch.randn(2, time, 3)
+        )
+        nodes = [node for graph in graphs for node in graph.graph.nodes]
+        assert sum("throughtime" in str(node.target) for node in nodes) == 1
+        sizes.append(len(nodes))
+    assert sizes[0] == sizes[1] < 60
+
+
+def test_other_lengths_and_weights_need_no_other_graph() -> None:
+    cell, seen = tt.GRUCell(4, input_size=3), []
+
+    def count(graph: Any, _inputs: Any) -> Any:
+        seen.append(graph)
+        return graph.forward
+
+    run = torch.compile(lambda x, n: tt.dynamic_rnn(cell, x, n, dtype=torch.float32)[0], backend=count, fullgraph=True)
+    inputs = torch.randn(3, 6, 3)
+    for lengths in ([6, 2, 1], [1, 1, 1], [0, 6, 3]):
+        with torch.no_grad():
+            cell.gates.kernel.mul_(0.7)
+        want = tt.dynamic_rnn(cell, inputs, lengths, dtype=torch.float32)[0]
+        check_close("outputs", want, run(inputs, torch.tensor(lengths)))
+    assert len(seen) == 1
+
+
+def test_dropout_is_drawn_at_every_call() -> None:
+    cell = tt.DropoutWrapper(tt.GRUCell(64, input_size=3), output_keep_prob=0.5)
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=torch.float32)[0], backend="aot_eager", fullgraph=True)
+    first, second = (run(torch.ones(2, 8, 3)) == 0 for _ in range(2))
+    assert 0.4 < first.float().mean() < 0.6
+    assert not torch.equal(first, second)
+
+
+def test_without_gradients() -> None:
+    case = case_of(CELLS["LSTM"])
+    run = torch.compile(lambda x: dynamic(case.cell, x, None, case.state, F64), backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        check_close("results", dynamic(case.cell, case.inputs, None, case.state, F64), run(case.inputs))
+
+
+def test_a_cell_that_cannot_be_one_node_says_so() -> None:
+    class Coupled(tt.RNNCell):
+        state_size = output_size = 3
+
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            return inputs - inputs.mean(0), state + inputs
+
+    cell = Coupled()
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=torch.float32), backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="rows of a batch are not independent"):
+        run(torch.randn(2, 3, 3))
+
+
+def test_inputs_in_another_layout() -> None:
+    case = case_of(CELLS["linear"])
+    turned = case._replace(inputs=transposed(case.inputs).contiguous())
+    check_compiled(turned, lambda cell, x, s: tt.dynamic_rnn(cell, x.transpose(0, 1), [3, 0, T, 1], s, F64))
