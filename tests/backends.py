@@ -30,8 +30,8 @@ compiled_backends = pytest.mark.parametrize("backend", COMPILED)
 def check_on(backend: str, case: Case, lengths: Lengths, unroll: Unrolling = dynamic, **options: Any) -> None:
     """Compare a backend with the reference: values, final states, all gradients."""
     reference, candidate = (
-        lambda cell, inputs, state, run=on(name, unroll, **options): run(cell, inputs, lengths, state, case.dtype)
-        for name in ("reference", backend)
+        lambda cell, inputs, state, run=run: run(cell, inputs, lengths, state, case.dtype)
+        for run in (on(name, unroll, **options) for name in ("reference", backend))
     )
     compare(reference, candidate, case.cell, case.inputs, case.state)
 

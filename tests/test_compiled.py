@@ -265,7 +265,7 @@ def test_dense_inputs_are_not_copied(time_major: bool) -> None:
 
 def test_every_backend_was_asked() -> None:
     assert COMPILED == ("aten", "numba")
-    with pytest.raises(ValueError, match='`name` is no backend.*"auto"'), tt.backend("cython"):
+    with pytest.raises(ValueError, match="`name` is no backend"), tt.backend("cython"):
         pass
     for name in ("triton",):
         case = BY_NAME["LSTM"].case(2, 3)

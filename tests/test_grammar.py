@@ -221,19 +221,20 @@ def test_a_defect_is_caught_and_told_and_hurts_nobody(broken: str, monkeypatch: 
         torch.testing.assert_close(outputs, tt.dynamic_rnn(cell, inputs, dtype=F32)[0])
 
 
+READABLE = """
+loop cell:
+  stream   x: f32[3]
+  stream   one: f32[1]
+  stream   truth: bool[4]
+  stream   whole: i64[4]
+  stream   double: f64[4]
+  matrix   w: f32[3, 4]
+  carried  h: f32[4]
+    new: f32[4] = product(x, w)
+  store    new
+  carry    h <- new
+"""
+
+
 def test_programs_can_be_read() -> None:
-    assert str(GOOD["product"]) == "\n".join(
-        [
-            "loop cell:",
-            "  stream   x: f32[3]",
-            "  stream   one: f32[1]",
-            "  stream   truth: bool[4]",
-            "  stream   whole: i64[4]",
-            "  stream   double: f64[4]",
-            "  matrix   w: f32[3, 4]",
-            "  carried  h: f32[4]",
-            "    new: f32[4] = product(x, w)",
-            "  store    new",
-            "  carry    h <- new",
-        ]
-    )
+    assert str(GOOD["product"]) == READABLE.strip()

@@ -216,17 +216,26 @@ def odd_operations(x: Tensor, h: Tensor, w: Tensor) -> Any:
     return torch.erf(h) + torch.atan2(y, 2 + h.square()) + torch.sinh(torch.sin(h)) + h.sign(), h
 
 
+ACTIVATIONS = (
+    "celu",
+    "elu",
+    "gelu",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "selu",
+    "silu",
+    "softplus",
+)
+
+
 def activations(x: Tensor, h: Tensor, w: Tensor) -> Any:
-    h = (
-        functional.gelu(x @ w)
-        + functional.softplus(h)
-        + functional.elu(x @ w - h)
-        + functional.leaky_relu(h - 1, 0.1)
-        + functional.hardswish(h)
-    )
-    return functional.mish(h) + functional.celu(h) + functional.logsigmoid(h) + functional.hardtanh(
-        h
-    ) + functional.selu(-h) + functional.softsign(h), torch.tanh(h)
+    """Every function that torch has to put behind a product."""
+    h = x @ w + 0.5 * h
+    total = sum(getattr(functional, name)(h - 0.3 * shift) for shift, name in enumerate(ACTIVATIONS))
+    return functional.softsign(total), torch.tanh(total / 5)
 
 
 def statistics(x: Tensor, h: Tensor, w: Tensor) -> Any:

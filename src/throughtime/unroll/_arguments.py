@@ -47,6 +47,9 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     """Lengths as a list of ints, one for each row, from any device; floats are truncated, as in TensorFlow."""
     if sequence_length is None:
         return None
+    # Plain numbers need no tensor, and torch.compile would lose sight of them in one.
+    if _are_lengths(sequence_length) and len(sequence_length) == batch_size:
+        return list(sequence_length)
     lengths = _lengths_tensor(sequence_length, batch_size)
     what = "`sequence_length` must be a vector of length batch_size"
     got, expected = f"shape {shape_of(lengths)}", f"shape ({batch_size},)"
@@ -63,6 +66,10 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
         raise InvalidArgumentError(problem(what, got=lengths.tolist(), expected="whole numbers", fix=fix))
     # Python's ints hold any length: also those of uint64, and of floats beyond int64.
     return [int(length) for length in lengths.tolist()]
+
+
+def _are_lengths(sequence_length: Any) -> bool:
+    return type(sequence_length) is list and all(type(length) is int for length in sequence_length)
 
 
 def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:
