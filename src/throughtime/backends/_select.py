@@ -158,6 +158,9 @@ def choose(
 
     Whether to `differentiate` is seen from the tensors, if it is not said.
     """
+    if differentiate is None and torch.compiler.is_compiling():
+        # torch.compile traces the steps themselves, and cannot see what backend is wanted.
+        return Choice("reference", None, reasons={"aten": "the call itself is being traced"})
     wanted = wanted_backend()
     # Without rows there is nothing to run, on whatever backend.
     if wanted == "reference" or not len(rows[0]):
