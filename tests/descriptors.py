@@ -86,7 +86,9 @@ def _is_size(node: object) -> bool:
 
 
 def _random_like(leaf: Tensor) -> Tensor:
-    return torch.randn_like(leaf) if leaf.is_floating_point() else torch.randint_like(leaf, 4)
+    if leaf.is_floating_point():
+        return torch.randn_like(leaf)
+    return torch.randint(2 if leaf.dtype == torch.bool else 4, leaf.shape).to(leaf.dtype)
 
 
 class Pair(NamedTuple):

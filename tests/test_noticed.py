@@ -245,6 +245,60 @@ def test_a_class_that_is_changed(backend: str, monkeypatch: pytest.MonkeyPatch) 
     assert outputs_of(case).allclose(before), "with the method of the base class, as with a scale of one"
 
 
+SCALE = 1.0
+
+
+@compiled_backends
+def test_a_number_that_a_step_sees_from_outside(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, where somebody sets a global variable again and runs the next line once more."""
+
+    class Scaled(TorchGRU):
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(inputs * SCALE, state)
+
+    case = case_of(Scaled(4).double())
+    check_on(backend, case, LENGTHS)
+    monkeypatch.setitem(globals(), "SCALE", -3.0)
+    check_on(backend, case, LENGTHS)
+
+
+@compiled_backends
+def test_a_variable_of_the_function_around_it(backend: str) -> None:
+    factor = 1.0
+
+    class Scaled(TorchGRU):
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(inputs * factor, state)
+
+    case = case_of(Scaled(4).double())
+    check_on(backend, case, LENGTHS)
+    factor = -3.0
+    check_on(backend, case, LENGTHS)
+
+
+@compiled_backends
+def test_the_default_dtype(backend: str) -> None:
+    """It decides what a number written in a step becomes."""
+
+    class Literal(TorchGRU):
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            third = torch.tensor([1 / 3]) + torch.zeros(4)
+            output, state = super().forward(inputs, state)
+            return output * third.double(), state
+
+    case = case_of(Literal(4).double())
+    results = []
+    for default in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(default)
+        try:
+            check_on(backend, case, LENGTHS)
+            results.append(outputs_of(case))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(results[0], results[2])
+    assert not torch.equal(results[0], results[1])
+
+
 @compiled_backends
 def test_a_closure_with_a_number_of_its_own(backend: str) -> None:
     def scaled_by(factor: float) -> Any:

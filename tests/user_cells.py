@@ -19,12 +19,23 @@ def weight(*shape: int) -> nn.Parameter:
 
 
 class Step(tt.RNNCell):
-    """A cell with three inputs to a row, and weights of the given shapes; the step is a function of all of them."""
+    """A cell with three inputs to a row, and weights of the given shapes; the step is a function of all of them.
 
-    def __init__(self, step: Callable[..., Any], state_size: Any, output_size: Any, *weights: nn.Parameter) -> None:
+    `dtypes` are those of the parts of the state that are not what the cell computes in.
+    """
+
+    def __init__(
+        self, step: Callable[..., Any], state_size: Any, output_size: Any, *weights: nn.Parameter, dtypes: Any = None
+    ) -> None:
         super().__init__()
-        self.step, self.state_size, self.output_size = step, state_size, output_size
+        self.step, self.state_size, self.output_size, self.dtypes = step, state_size, output_size, dtypes
         self.weights = nn.ParameterList(weights)
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+        zeros = super().zero_state(batch_size, dtype, device)
+        if self.dtypes is None:
+            return zeros
+        return tuple(leaf.to(own or dtype) for leaf, own in zip(zeros, self.dtypes, strict=True))
 
     def forward(self, inputs: Any, state: Any) -> Any:
         return self.step(inputs, state, *self.weights)
@@ -217,7 +228,6 @@ def odd_operations(x: Tensor, h: Tensor, w: Tensor) -> Any:
 
 
 ACTIVATIONS = (
-    "celu",
     "elu",
     "gelu",
     "hardswish",
@@ -267,6 +277,59 @@ def empty_pieces(x: Tensor, h: Tensor, w: Tensor) -> Any:
     return h, h
 
 
+def clockwork(x: Tensor, state: Any, w: Tensor, u: Tensor) -> Any:
+    """Every third step of a row, and only then, its state moves on; whole numbers say when."""
+    count, h = state
+    new = torch.tanh(x @ w + h @ u)
+    due = (count % 3 == 0) & (count // 2 < 9) | (count == 7)
+    return new, (count + 1, torch.where(due.unsqueeze(1), new, h))
+
+
+def until_done(x: Tensor, state: Any, w: Tensor) -> Any:
+    """A flag for each row that stays up once it is: what comes later is not taken in."""
+    done, total = state
+    done = done | (total.sum(1) > 1)
+    return total, (done, total + torch.tanh(x @ w) * ~done.unsqueeze(1))
+
+
+def two_precisions(x: Tensor, state: Any, w: Tensor) -> Any:
+    """A sum that must not lose small parts; the gradient of the other path has none of its precision."""
+    fast, total = state
+    fast = torch.tanh(x @ w + fast + total.detach().to(x.dtype))
+    return fast, (fast, 0.9 * total + x[:, :2].double())
+
+
+def rotation(x: Tensor, h: Tensor, w: Tensor, angle: Tensor) -> Any:
+    """Complex numbers, two features each."""
+    wide = torch.promote_types(h.dtype, torch.float32)
+    turned = torch.view_as_complex(h.to(wide).view(-1, 2, 2)) * torch.exp(1j * angle.to(wide))
+    h = torch.view_as_real(turned).flatten(1).to(h.dtype) + x @ w
+    return h, torch.tanh(h)
+
+
+def bilinear(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+    h = torch.tanh(torch.einsum("bi,ijk,bj->bk", x, w, h) + h @ u)
+    return h, h
+
+
+def descent(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+    """A step down an energy of its own, by a gradient inside of the step."""
+    with torch.enable_grad():
+        place = h if h.requires_grad else h.detach().requires_grad_()
+        energy = (torch.tanh(place @ u) * (x @ w)).sum()
+        (slope,) = torch.autograd.grad(energy, place, create_graph=True)
+    h = torch.tanh(h - 0.5 * slope)
+    return h, h
+
+
+def sliced_weights(x: Tensor, h: Tensor, stack: Tensor) -> Any:
+    """Layers that lie in one tensor, taken apart and put together in all kinds of ways."""
+    for layer in stack.unbind(0):
+        h = torch.tanh(h @ layer[:4] + x @ layer.narrow(0, 4, 3) + layer[-1])
+    last = stack.transpose(1, 2)[0].reshape(4, 8)[:, ::2]
+    return torch.stack([h @ last.contiguous(), h], 2).flatten(1), h
+
+
 def straight_through(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
     h = torch.tanh(x @ w + StraightThrough.apply(h) @ u)
     return h, h
@@ -310,9 +373,12 @@ def line(name: str, make: Callable[[int], Any], backend: str = "numba", reason: 
     return Listed(Descriptor(name, make, inputs), backend, reason)
 
 
-def step(name: str, function: Any, *shapes: tuple[int, ...], state: Any = 4, output: Any = 4, **more: Any) -> Listed:
+def step(
+    name: str, function: Any, *shapes: tuple[int, ...], state: Any = 4, output: Any = 4, dtypes: Any = None, **more: Any
+) -> Listed:
     """A line whose cell is one function of inputs, state and weights of these shapes."""
-    return line(name, lambda _: Step(function, state, output, *(weight(*shape) for shape in shapes)), **more)
+    make = lambda _: Step(function, state, output, *(weight(*shape) for shape in shapes), dtypes=dtypes)  # noqa: E731
+    return line(name, make, **more)
 
 
 IMAGE = torch.Size([2, 3, 2])
@@ -347,6 +413,16 @@ USER_CELLS = [
     step("unused state", lambda x, s, w: (x @ w, (s[0], torch.tanh(s[1]))), (3, 4), state=(2, 2)),
     step("constant state", lambda x, h, w: (x @ w + h, torch.full_like(h, 0.5)), (3, 4)),
     step("weight as state", lambda x, h, w, b: (torch.tanh(x @ w + h), b.expand_as(h)), (3, 4), (4,)),
+    step("twins", lambda x, s, w: (h := torch.tanh(x @ w + s[0] * s[1]), (h, h)), (3, 4), state=(4, 4)),
+    step("weights out", lambda x, h, w, b: (b.expand(len(x), 4), torch.sin(h + x @ w)), (3, 4), (4,)),
+    step("clockwork", clockwork, (3, 4), (4, 4), state=(NUMBER, 4), dtypes=(torch.int64, None)),
+    step("until done", until_done, (3, 4), state=(NUMBER, 4), dtypes=(torch.bool, None)),
+    step("two precisions", two_precisions, (3, 2), state=(2, 2), output=2, dtypes=(None, torch.float64)),
+    step("complex numbers", rotation, (3, 4), (2,), backend="reference", reason="view_as_complex"),
+    # For one row, torch's einsum takes another way.
+    step("bilinear", bilinear, (3, 4, 4), (4, 4), backend="reference", reason="number of rows"),
+    step("inner gradient", descent, (3, 4), (4, 4)),
+    step("sliced weights", sliced_weights, (2, 8, 4), output=8),
     step("straight through", straight_through, (3, 4), (4, 4)),
     step("truncated", truncated, (3, 4), (4, 4)),
     step("without a gradient", without_gradient, (3, 4), (4, 4)),

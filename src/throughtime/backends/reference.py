@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedParameter
 
 from throughtime import _nest
 from throughtime.backends._checkpoint import recomputed
@@ -54,7 +54,9 @@ def run(
 
 
 def _is_unbuilt(cell: Any) -> bool:
-    return isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
+    return isinstance(cell, nn.Module) and any(
+        isinstance(parameter, UninitializedParameter) for parameter in cell.parameters()
+    )
 
 
 def _walk(

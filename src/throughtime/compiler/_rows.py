@@ -234,7 +234,9 @@ def _pad(node: Node) -> None:
 RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     **dict.fromkeys(("_to_copy", "clone", "bernoulli", "uniform", "normal_functional"), _pointwise),
     # Pointwise in fact, though torch does not say so.
-    **dict.fromkeys(("hardswish", "hardswish_backward", "mish", "mish_backward", "celu", "selu"), _pointwise),
+    **dict.fromkeys(
+        ("hardswish", "hardswish_backward", "mish", "mish_backward", "celu", "selu", "floor_divide"), _pointwise
+    ),
     **dict.fromkeys(("zeros", "ones", "full", "empty", "rand", "randn"), _free),
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias"), _reshape),
     **dict.fromkeys(("t", "permute", "transpose", "unsqueeze", "squeeze"), _permute),
