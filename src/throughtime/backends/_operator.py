@@ -77,10 +77,10 @@ class _Unroll(torch.autograd.Function):
         needed = ctx.needs_input_grad[3:]
         saved = ctx.saved_tensors
         leaves = saved[: len(needed)]
-        tensors, inputs, state = leaves[: ctx.tensor_count], leaves[ctx.tensor_count : ctx.split], leaves[ctx.split :]
-        env = environment(call, tensors, inputs)
         if torch.is_grad_enabled():
-            return (None, None, None, *_differentiably(call, env, state, leaves, needed, gradients))
+            return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
+        state = leaves[ctx.split :]
+        env = environment(call, leaves[: ctx.tensor_count], leaves[ctx.tensor_count : ctx.split])
         env.update(zip(call.executable.kept, saved[len(needed) :], strict=True))
         count = len(call.executable.program.outputs)
         wanted = tuple(needed[: ctx.split])
@@ -101,17 +101,20 @@ def _distinct(results: list[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, 
 
 
 def _differentiably(
-    call: Call, env: Env, state: Sequence[Tensor], leaves: Sequence[Tensor], needed: Sequence[bool], gradients: Any
+    call: Call, leaves: Sequence[Tensor], tensor_count: int, split: int, needed: Sequence[bool], gradients: Any
 ) -> list[Tensor | None]:
     """The gradient in differentiable operations, for gradients of gradients: the forward pass is run again."""
     with torch.enable_grad(), call.noise.again():
-        outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
+        # The leaves may depend on each other, say a state on the weights; gradients are those of this unroll alone.
+        own = [leaf.view_as(leaf) for leaf in leaves]
+        env = environment(call, own[:tensor_count], own[tensor_count:split])
+        outputs, final = call.executable.differentiable(env, own[split:], call.steps, call.noise.generator)
     pairs = [
         (result, gradient)
         for result, gradient in zip((*outputs, *final), gradients, strict=True)
         if gradient is not None and result.requires_grad
     ]
-    wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
+    wanted = [leaf for leaf, need in zip(own, needed, strict=True) if need]
     found = iter(
         torch.autograd.grad(
             [result for result, _ in pairs],

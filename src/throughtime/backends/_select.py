@@ -291,17 +291,10 @@ def _look_up(
         def call(stand_in: Any, step_inputs: Any, step_state: Any) -> tuple[Any, Any]:
             return Step(stand_in, step_state, dtype)(step_inputs, step_state)
 
-        cell = step.cell
+        cell, train = step.cell, differentiate
 
         def make() -> Program:
-            try:
-                return compile_step(
-                    cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states
-                )
-            except (TypeError, ValueError, LookupError, AttributeError) as error:
-                # Whatever is wrong with the cell, the reference meets it too, and raises it where it belongs.
-                message = str(error).strip().split("\n")[0][:160]
-                raise Uncompilable(f"it cannot be traced ({type(error).__name__}: {message})") from error
+            return compile_step(cell, anatomy, signature, call, differentiate=train, keep_states=keep_states)
 
         found = _CACHE[key] = _Compiled(make, anatomy.kept)
         if len(_CACHE) > _CACHE_SIZE:

@@ -56,7 +56,8 @@ def make_adjoint(traced: Trace, forward: Parts, backward: Graph, name: str) -> A
     varying = [value for value in (*traced.output_tangents, *available) if value is not None and value.has_rows]
     moving = depends_on(graph.nodes, [value for value in traced.output_tangents if value is not None] + closed.tangents)
     still = [node for node in graph.nodes if is_cheap(node) and node.result not in moving]
-    parts = hoist(graph, varying, closed.tangents, gradients, everywhere=still)
+    asked = [value for value in (*tensor_gradients, *input_gradients) if value is not None]
+    parts = hoist(graph, varying, closed.tangents, gradients, asked, everywhere=still)
     loop = Loop.of(f"{name} backward", parts.loop, closed.tangents, gradients, reverse=True)
     invariant, before, after = (Section(part, getattr(parts, part)) for part in ("invariant", "before", "after"))
     loop.store([*after.takes, *(value for value in (*tensor_gradients, *input_gradients) if value is not None)])

@@ -34,11 +34,12 @@ def hoist(
     varying: Iterable[Value],
     carried: Sequence[Value],
     carried_on: Sequence[Value],
+    results: Iterable[Value] = (),
     everywhere: Iterable[Node] = (),
 ) -> Parts:
     """Sort the nodes; `varying` differs from step to step, `carried` is known only once the step before has run.
 
-    `carried_on` is what the next step will find. Nodes that are to run `everywhere` cost next to nothing: each part
+    `carried_on` is what the next step will find, `results` are wanted outside. Nodes that are to run `everywhere` cost next to nothing: each part
     that uses some has its own. Rows of zeros and the like are of that kind too.
     """
     drawn = _drawn(graph)
@@ -66,9 +67,9 @@ def hoist(
             parts.after.append(node)
     _sink(parts, carried, carried_on)
     order = {id(node): position for position, node in enumerate(graph.nodes)}
-    for name, results in (("before", ()), ("loop", carried_on), ("after", ())):
+    for name, wanted_here in (("before", ()), ("loop", carried_on), ("after", results)):
         part = getattr(parts, name)
-        used = {value for node in part for value in node.values} | set(results)
+        used = {value for node in part for value in node.values} | set(wanted_here)
         setattr(parts, name, sorted([*Graph(made_up).needed_for(used), *part], key=lambda node: order[id(node)]))
     return parts
 

@@ -148,7 +148,7 @@ def _name_apart(traced: Trace) -> None:
 def _partition(traced: Trace, name: str) -> Program:
     nodes, start = traced.graph.nodes, traced.backward_start
     forward, backward = Graph(nodes[:start]), Graph(nodes[start:])
-    parts = hoist(forward, traced.inputs, traced.state, traced.new_state)
+    parts = hoist(forward, traced.inputs, traced.state, traced.new_state, traced.outputs)
     program = Program(
         name=name,
         tensors=traced.tensors,

@@ -152,7 +152,9 @@ class _Recording(TorchDispatchMode):
             for leaves in (signature.input_leaves, signature.state_leaves)
         )
         with self:
-            result = call(stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state))
+            result = _by_the_cell(
+                call, stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state)
+            )
             outputs, new_state = (list(map(self._adopt, part)) for part in result)
         changed = changed_attribute(stand_in, before)
         if changed is not None:
@@ -339,6 +341,16 @@ class _Recording(TorchDispatchMode):
             noted = overload(*args, **kwargs)
         target.value, target.held = noted.value, noted.held
         return target
+
+
+def _by_the_cell(call: Any, *args: Any) -> Any:
+    """Call the cell; whatever it raises is its own affair, and the reference raises it again where it belongs."""
+    try:
+        return call(*args)
+    except (Uncompilable, NotImplementedError, RuntimeError):
+        raise
+    except Exception as error:
+        raise Uncompilable(f"it cannot be traced ({type(error).__name__}: {_first_line(error)})") from error
 
 
 def _normalized(func: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_shards
 from throughtime.backends.numba._source import write_source
+from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import LoopProgram
 
 
@@ -89,6 +90,8 @@ class LoopKernel:
         starts = [frame.buffer_info()[0] for frame in frames]
         if len(starts) == 1:
             self._function(starts[0])
+        elif starts and is_usable() and (together := team()) is not None:
+            together.run(self._address, starts)
         elif starts:
             flags = [start + 8 * HEADER.index("done") for start in starts]
             run_together(self._address, self._function, starts, flags)

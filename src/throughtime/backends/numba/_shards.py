@@ -11,7 +11,7 @@ from throughtime.compiler._loop import LoopProgram, Matrix
 
 STEP_COST = 1.0
 """What a step costs a shard beside its rows, in rows: one row takes as long to multiply as two."""
-SHARD_NANOSECONDS = 60_000
+SHARD_NANOSECONDS = 20_000
 """Work that is worth a thread of its own.
 
 A second thread costs 13 µs if it is awake, and about 60 µs on a virtual machine if it has to be woken up: it begins to

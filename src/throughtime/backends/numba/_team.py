@@ -1,0 +1,111 @@
+"""The threads of torch itself, where they can be had: those of its OpenMP library.
+
+They wait for the next piece of work by looking out for it, before a loop and after it. Threads of our own would have to
+share the cores with them, and both would be half as fast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from throughtime.backends.numba._library import load
+
+# What every thread of the team runs: its share of the calls. The list has the function to call, those that tell a
+# thread's number and the size of the team, how many calls there are, and the argument of each.
+_ASSEMBLY = """
+define void @share(ptr %list) {
+entry:
+  %number_slot = getelementptr ptr, ptr %list, i64 1
+  %size_slot = getelementptr ptr, ptr %list, i64 2
+  %count_slot = getelementptr i64, ptr %list, i64 3
+  %function = load ptr, ptr %list, align 8
+  %number = load ptr, ptr %number_slot, align 8
+  %size = load ptr, ptr %size_slot, align 8
+  %count = load i64, ptr %count_slot, align 8
+  %me_small = call i32 %number()
+  %team_small = call i32 %size()
+  %me = sext i32 %me_small to i64
+  %team = sext i32 %team_small to i64
+  br label %look
+look:
+  %index = phi i64 [ %me, %entry ], [ %next, %run ]
+  %more = icmp slt i64 %index, %count
+  br i1 %more, label %run, label %end
+run:
+  %place = add i64 %index, 4
+  %slot = getelementptr i64, ptr %list, i64 %place
+  %argument = load i64, ptr %slot, align 8
+  call void %function(i64 %argument)
+  %next = add i64 %index, %team
+  br label %look
+end:
+  ret void
+}
+"""
+
+
+@dataclass(frozen=True)
+class Team:
+    """The OpenMP library of torch."""
+
+    library: object
+    share: int
+    number: int
+    size: int
+    parallel: Callable[[int, int, int, int], None]
+
+    def run(self, function: int, arguments: Sequence[int]) -> None:
+        """Call the function at an address once for each argument, on as many threads."""
+        calls = array("q", (function, self.number, self.size, len(arguments), *arguments))
+        self.parallel(self.share, calls.buffer_info()[0], len(arguments), 0)
+
+
+@functools.cache
+def team() -> Team | None:
+    """The team of torch's threads; None where there is no such library, or not of a kind that we know."""
+    path = _openmp_library()
+    if path is None:
+        return None
+    openmp = ctypes.CDLL(path)
+    if not all(hasattr(openmp, name) for name in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")):
+        return None
+    number, size = (
+        ctypes.cast(getattr(openmp, f"omp_get_{what}"), ctypes.c_void_p).value or 0
+        for what in ("thread_num", "num_threads")
+    )
+    parallel = openmp.GOMP_parallel
+    parallel.restype, parallel.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    library = load(_ASSEMBLY)
+    return Team(library, library.address("share"), number, size, parallel)
+
+
+def _openmp_library() -> str | None:
+    """The file of the OpenMP library in this process: torch has loaded it."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return None
+    files = {line.split()[-1] for line in maps.read_text().splitlines() if "/" in line}
+    return next((file for file in sorted(files) if Path(file).name.startswith("libgomp")), None)
+
+
+_forked = False
+
+
+def is_usable() -> bool:
+    """Whether the team can be used: OpenMP's threads do not survive a fork, and it does not notice."""
+    return not _forked
+
+
+def _after_fork() -> None:
+    global _forked  # noqa: PLW0603
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
