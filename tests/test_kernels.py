@@ -31,7 +31,7 @@ from loop_programs import (
     softmax,
 )
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import LoopKernel, _llvm, _shards, _waiting, compile_loop, refusal
+from throughtime.backends.numba import LoopKernel, _kernel, _llvm, _shards, _waiting, compile_loop, refusal
 from throughtime.backends.numba._shards import cut_rows
 from throughtime.compiler._loop import (
     Carry,
@@ -304,6 +304,8 @@ def test_an_interruption_waits_for_the_others(monkeypatch: pytest.MonkeyPatch, m
             raise KeyboardInterrupt
         wait(self, flag)
 
+    # With threads of our own, as where torch has none to lend.
+    monkeypatch.setattr(_kernel, "is_usable", lambda: False)
     monkeypatch.setattr(_waiting.Waiting, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         check(lstm(16, torch.float32), *packed(8, 8), threads=2)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from throughtime._errors import problem, type_name
 
@@ -72,3 +73,12 @@ def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor)
 def has_values(tensor: Tensor) -> bool:
     """Whether somebody may look at the values: not of a tensor that only stands for another while it is traced."""
     return type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type != "meta"
+
+
+# A tuple of types: torch.compile cannot trace their union.
+_LAZY = (UninitializedParameter, UninitializedBuffer)
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether a parameter is still to be made; torch's function of this name cannot be traced by torch.compile."""
+    return isinstance(tensor, _LAZY)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from throughtime import _nest
 from throughtime._errors import problem
+from throughtime._tensors import is_lazy
 from throughtime.backends._execute import Executable
 from throughtime.backends._numba_loop import NumbaLoop, lower
 from throughtime.backends._step import Step

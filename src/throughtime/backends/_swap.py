@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.parameter import is_lazy
 
 from throughtime import _nest
+from throughtime._tensors import is_lazy
 
 PAGE_BYTES = 8 * 2**20
 """What travels at once: large enough for the full speed of the bus, small beside what is swapped."""

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedParameter
 
 from throughtime import _nest
+from throughtime._tensors import is_lazy
 from throughtime.backends._checkpoint import recomputed
 from throughtime.backends._step import Step, is_row_leaf
 
@@ -54,9 +54,7 @@ def run(
 
 
 def _is_unbuilt(cell: Any) -> bool:
-    return isinstance(cell, nn.Module) and any(
-        isinstance(parameter, UninitializedParameter) for parameter in cell.parameters()
-    )
+    return isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
 
 
 def _walk(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import check_dtype, check_flag, check_name, check_positive_int, problem, shape_of, type_name
+from throughtime._tensors import is_lazy
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
@@ -224,7 +225,7 @@ def dims(size: Size) -> tuple[int, ...]:
 def device_of(module: nn.Module) -> torch.device | None:
     """The device of the module's first parameter that exists; None leaves the choice to torch's default."""
     for parameter in module.parameters():
-        if not nn.parameter.is_lazy(parameter):
+        if not is_lazy(parameter):
             return parameter.device
     return None
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import UninitializedParameter, is_lazy
+from torch.nn.parameter import UninitializedParameter
 
 from throughtime._errors import check_callable, check_dtype, check_positive_int, problem, shape_of, type_name
-from throughtime._tensors import autocast_on, check_same_device
+from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import RNNCell, check_no_reuse
 
 Initializer = Callable[[Tensor], Any]

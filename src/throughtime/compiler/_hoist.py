@@ -39,8 +39,8 @@ def hoist(
 ) -> Parts:
     """Sort the nodes; `varying` differs from step to step, `carried` is known only once the step before has run.
 
-    `carried_on` is what the next step will find, `results` are wanted outside. Nodes that are to run `everywhere` cost next to nothing: each part
-    that uses some has its own. Rows of zeros and the like are of that kind too.
+    `carried_on` is what the next step will find, `results` are wanted outside. Nodes that are to run `everywhere` cost
+    next to nothing: each part that uses some has its own. Rows of zeros and the like are of that kind too.
     """
     drawn = _drawn(graph)
     cheap = {id(node) for node in everywhere}
@@ -59,7 +59,7 @@ def hoist(
     for node in nodes:
         if id(node) in looping:
             continue
-        if not _touches(node, changing) and not any(value.has_rows for value in node.results):
+        if not _touches(node, changing) and not any(value.has_rows for value in (*node.values, *node.results)):
             parts.invariant.append(node)
         elif id(node) in ahead:
             parts.before.append(node)

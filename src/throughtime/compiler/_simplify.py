@@ -58,7 +58,7 @@ def split_products(graph: Graph) -> Rewriter:
         if node.name == "mm":
             left, right = node.args
             joined, transposed = _joined_features(made, left)
-            if joined is not None:
+            if joined is not None and any(part.shape[1] for part in joined.args[0]):
                 rewriter.replace(node.result, _split_mm(rewriter, node, joined, transposed))
                 continue
             if _is_cut_up(node.result, users, graph):

@@ -14,8 +14,8 @@ STEP_COST = 1.0
 SHARD_NANOSECONDS = 20_000
 """Work that is worth a thread of its own.
 
-A second thread costs 13 µs if it is awake, and about 60 µs on a virtual machine if it has to be woken up: it begins to
-pay between 50 and 130 µs of work. It gets some from two shards of this size on.
+A thread of torch's team costs some microseconds if it is awake, and tens of them on a virtual machine if it has to be
+woken up. A second one gets some work from two shards of this size on.
 """
 
 
