@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from throughtime import _nest
@@ -211,12 +212,15 @@ class _Recording(TorchDispatchMode):
             return [None] * len(sources)
         # create_graph keeps autograd from adding gradients up in place.
         with self:
-            found: Sequence[Tensor | None] = torch.autograd.grad(
-                [result for result, _ in pairs],
-                wanted,
-                [tangent for _, tangent in pairs],
-                allow_unused=True,
-                create_graph=True,
+            # What `torch.autograd.grad` does, but for a look at shapes that takes it an import of sympy.
+            found: Sequence[Tensor | None] = _engine_run_backward(
+                tuple(result for result, _ in pairs),
+                tuple(tangent for _, tangent in pairs),
+                True,
+                True,
+                tuple(wanted),
+                True,
+                accumulate_grad=False,
             )
             adopted = [None if gradient is None else self._adopt(gradient).value for gradient in found]
         by_source = dict(zip(map(id, wanted), adopted, strict=True))
@@ -371,14 +375,20 @@ def _normalized(func: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
 @contextlib.contextmanager
 def _foreign_randomness() -> Iterator[None]:
     """Python's and numpy's random numbers would be frozen into the trace: whoever draws some is refused."""
-    before, arrays = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002 - users' cells draw there
+    before, arrays = random.getstate(), _numpy_state()
     try:
         yield
-        if random.getstate() != before or str(np.random.get_state(legacy=False)) != str(arrays):  # noqa: NPY002
+        if random.getstate() != before or str(_numpy_state()) != str(arrays):
             raise Uncompilable("it draws random numbers outside of torch")
     finally:
         random.setstate(before)
-        np.random.set_state(arrays)  # noqa: NPY002
+        if arrays is not None:
+            np.random.set_state(arrays)  # noqa: NPY002 - users' cells draw there
+
+
+def _numpy_state() -> Any:
+    """The state of numpy's own generator; None while nobody has asked numpy for random numbers."""
+    return np.random.get_state(legacy=False) if "numpy.random" in sys.modules else None  # noqa: NPY002
 
 
 def _unknown_tensor(tensor: Any) -> str:

@@ -24,6 +24,7 @@ from throughtime.unroll._arguments import (
 from throughtime.unroll._engine import Unrolled, check_fits, unroll, unroll_compiled
 from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._recall import Known, Signature, recall, remember, signature
+from throughtime.unroll._schedule import make_schedule
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
@@ -76,10 +77,13 @@ def dynamic_rnn(
         arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major)
         return unroll_as_operator(*arguments, all_states=all_states)
     options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
-    call = None if sequence_length is not None else signature(cell, inputs, initial_state, options)
+    call = signature(cell, inputs, initial_state, options)
     known = None if call is None else recall(call)
     if call is not None and known is not None:
-        return _again(call, known, cell, inputs, initial_state)
+        lengths = check_lengths(sequence_length, known.form.batch_size)
+        # Without any step there is nothing to run, and nothing is known about that.
+        if lengths is None or max(lengths) > 0:
+            return _again(call, known, cell, inputs, lengths, initial_state)
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)
@@ -106,16 +110,19 @@ def dynamic_rnn(
     return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
 
 
-def _again(call: Signature, known: Known, cell: Any, inputs: Tensor, initial_state: Any) -> tuple[Any, ...]:
+def _again(
+    call: Signature, known: Known, cell: Any, inputs: Tensor, lengths: list[int] | None, initial_state: Any
+) -> tuple[Any, ...]:
     """A call like one that has passed all checks before."""
     if initial_state is None:
         initial_state = known.zero_state(cell)
     state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
     begin_sequence(cell)
-    rows = known.schedule.rows(inputs)
+    schedule = known.schedule if lengths is None else make_schedule(known.form, lengths, blocks=known.blocks)
+    rows = schedule.rows(inputs)
     cell.check_values(rows)
     result = unroll_compiled(
-        known.choice, call.anatomy.tensors, cell, known.form, known.schedule, [rows], state, **known.options
+        known.choice, call.anatomy.tensors, cell, known.form, schedule, [rows], state, **known.options
     )
     if known.options["all_states"]:
         return result.outputs, result.state, result.states

@@ -34,6 +34,7 @@ class Known:
     choice: Choice
     form: Form
     schedule: Schedule
+    blocks: bool
     options: dict[str, Any]
     # The leaves of the zero state, with the batch; None if the cell makes its state in a way of its own.
     leaves: list[dict[str, Any]] | None
@@ -64,7 +65,7 @@ class Known:
                 return initial_state(cell, form.batch_size, dtype)
 
         choice = replace(result.choice, anatomy=None)
-        return cls(choice, form, make_schedule(form, None, blocks=blocks), chosen, leaves, make_state)
+        return cls(choice, form, make_schedule(form, None, blocks=blocks), blocks, chosen, leaves, make_state)
 
     def zero_state(self, cell: Any) -> Any:
         """The state the cell starts from."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -119,14 +120,20 @@ class Ragged(Schedule):
 
     def __init__(self, form: Form, lengths: list[int], reverse: bool) -> None:
         self._form = form
-        length = torch.tensor(lengths, dtype=torch.long)
-        sorted_length, self._order = length.sort(descending=True, stable=True)
-        alive = torch.arange(max(lengths, default=0))[:, None] < sorted_length
-        self.active = alive.sum(1).tolist()
+        # numpy, because it takes a fraction of the time of torch for so little work.
+        length = np.array(lengths, dtype=np.int64)
+        order = np.argsort(-length, kind="stable")
+        sorted_length = length[order]
+        steps = np.arange(sorted_length[0] if len(sorted_length) else 0)
+        active = np.searchsorted(-sorted_length, -steps, side="left")
+        self.active = active.tolist()
         # The pairs (time, place) of all real steps, time-major: the order in which the loop walks through them.
-        time, place = alive.nonzero(as_tuple=True)
-        row = self._order[place]
-        self._positions = form.positions(row, length[row] - 1 - time if reverse else time)
+        time = np.repeat(steps, active)
+        place = np.arange(len(time)) - np.repeat(np.cumsum(active) - active, active)
+        row = order[place]
+        when = torch.from_numpy(length[row] - 1 - time if reverse else time)
+        self._order = torch.from_numpy(order)
+        self._positions = form.positions(torch.from_numpy(row), when)
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @property
