@@ -17,6 +17,7 @@ from record import interleaved, ratio, summary, timed
 from runs import backend_of, check, eager_loop, ours, training
 from shapes import LARGE, LONG, MEDIUM, ODD, SMALL, TINY, Shape
 from suite import Options, read_options, run_suite
+
 from user_cells import OWN_CELLS
 
 CASES = [(name, shape) for name in OWN_CELLS for shape in (SMALL, ODD, MEDIUM, LARGE, LONG)]

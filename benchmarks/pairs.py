@@ -9,9 +9,9 @@ import torch
 from runs import Trained
 from shapes import Shape
 from torch import Tensor, nn
-from user_cells import TorchGRU
 
 import throughtime as tt
+from user_cells import TorchGRU
 
 
 class Pair(NamedTuple):

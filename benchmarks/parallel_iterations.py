@@ -19,6 +19,7 @@ from record import interleaved, summary, timed
 from runs import check, inference, ours, training
 from shapes import Shape
 from suite import Options, read_options, run_suite
+
 from user_cells import lstm
 
 SHAPE = Shape(64, 512, 256, 256)

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import Tensor
-from user_cells import LayerNormLSTM
 
 import throughtime as tt
+from user_cells import LayerNormLSTM
 
 
 class Case(NamedTuple):
