@@ -84,7 +84,7 @@ class Signature(NamedTuple):
 def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> Signature | None:
     """The signature of a call that can be known; None for one that must go through all checks."""
     ready = isinstance(cell, RNNCell) and "_modules" in vars(cell) and not is_lazy_cell(cell)
-    if type(inputs) is not Tensor or not ready:
+    if type(inputs) is not Tensor or inputs.device.type not in ("cpu", "cuda") or not ready:
         return None
     kinds = tuple(map(type, options))
     if not _PLAIN.issuperset(kinds):
