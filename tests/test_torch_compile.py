@@ -206,3 +206,35 @@ def test_inputs_in_another_layout() -> None:
     case = case_of(CELLS["linear"])
     turned = case._replace(inputs=transposed(case.inputs).contiguous())
     check_compiled(turned, lambda cell, x, s: tt.dynamic_rnn(cell, x.transpose(0, 1), [3, 0, T, 1], s, F64))
+
+
+class ReadsByName(tt.RNNCell):
+    """Takes its inputs apart by key: only the nest as it was given will do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state_size = self.output_size = 3
+
+    def forward(self, inputs: dict[str, torch.Tensor], state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = torch.tanh(inputs["left"] - 2 * inputs["right"] + state)
+        return state, state
+
+
+def test_inputs_keep_their_structure() -> None:
+    inputs = {"right": torch.randn(2, 4, 3), "left": torch.randn(2, 4, 3)}
+    cell = ReadsByName()
+    compiled = torch.compile(
+        lambda x: tt.dynamic_rnn(cell, x, [4, 2], dtype=torch.float32)[0], fullgraph=True, backend="aot_eager"
+    )
+    expected, _ = tt.dynamic_rnn(cell, inputs, [4, 2], dtype=torch.float32)
+    torch.testing.assert_close(compiled(inputs), expected)
+
+
+def test_ids_outside_of_the_table_are_found() -> None:
+    cell = tt.EmbeddingWrapper(tt.GRUCell(3, input_size=4), embedding_classes=5, embedding_size=4)
+    cell.build((2, 1))
+    compiled = torch.compile(
+        lambda ids: tt.dynamic_rnn(cell, ids, dtype=torch.float32)[0], fullgraph=True, backend="aot_eager"
+    )
+    with pytest.raises(tt.InvalidArgumentError, match="outside of the table"):
+        compiled(torch.full((2, 3, 1), 7))

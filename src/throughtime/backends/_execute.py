@@ -24,7 +24,8 @@ class Executable:
         self.program = program
         self.loops = loops
         adjoint = program.adjoint
-        kept = set() if adjoint is None else {*adjoint.saved}
+        # In a fixed order: an operator of torch hands these from its forward to its backward call by place.
+        kept = [] if adjoint is None else adjoint.saved
         wanted = {*program.outputs, *kept}
         read = {*program.loop.reads, *program.after.takes, *wanted}
         self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})

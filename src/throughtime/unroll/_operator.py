@@ -6,6 +6,7 @@ parameters come as arguments, by name. What the backward pass needs leaves the o
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,8 @@ from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
 _library = torch.library.Library("throughtime", "FRAGMENT")
 _ARGUMENTS = (
-    "Tensor[] tensors, Tensor[] inputs, Tensor[] state, Tensor? lengths, str[] names, int number, "
-    "ScalarType dtype, bool time_major, bool reverse, bool all_states, int? parallel_iterations, bool train"
+    "Tensor[] tensors, Tensor[] inputs, Tensor[] state, Tensor? lengths, str structure, str[] names, "
+    "int number, ScalarType dtype, bool time_major, bool reverse, bool all_states, int? parallel_iterations, bool train"
 )
 _library.define(f"unroll({_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
 _library.define(f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]")
@@ -62,6 +63,7 @@ class _Site:
 def _site(
     inputs: Sequence[Tensor],
     state: Sequence[Tensor],
+    structure: str,
     names: Sequence[str],
     number: int,
     dtype: torch.dtype,
@@ -78,7 +80,7 @@ def _site(
         blank_state = _nest.map_leaves(
             lambda i: torch.zeros(1, *state[i].shape[1:], dtype=state[i].dtype, device=state[i].device), state_nest
         )
-        nest = blanks[0] if len(blanks) == 1 else tuple(blanks)
+        nest = _nest.pack_as(_template(structure), blanks)
         step = Step(cell, blank_state, dtype)
         choice = choose(step, nest, blanks, blank_state, keep_states=all_states, differentiate=train)
         own = {id(tensor): names.index(name) for name, tensor in _named_tensors(cell)}
@@ -99,6 +101,11 @@ def _site(
     return _Site(cell, choice.anatomy, choice.executable, Padded(batch, time, time_major), places)
 
 
+def _template(structure: str) -> Any:
+    """A nest of the structure that `_nest.describe` has put into words."""
+    return ast.literal_eval(structure.replace("*", "None"))
+
+
 def _named_tensors(cell: Any) -> list[tuple[str, Tensor]]:
     return [*cell.named_parameters(), *cell.named_buffers()]
 
@@ -113,6 +120,7 @@ def _forward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
+    structure: str,
     names: list[str],
     number: int,
     dtype: torch.dtype,
@@ -123,12 +131,13 @@ def _forward(
     train: bool,
 ) -> list[Tensor]:
     """Outputs, all states if wanted, the final state, and what is kept for the backward pass."""
-    site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
+    site = _site(inputs, state, structure, names, number, dtype, time_major, all_states, train)
     schedule = _schedule(site, lengths, reverse, parallel_iterations)
     if not schedule.active:
         return _no_steps(site, inputs, state, all_states)
     begin_sequence(site.cell)
     rows = [schedule.rows(leaf) for leaf in inputs]
+    site.cell.check_values(_nest.pack_as(_template(structure), rows))
     noise = Noise(site.cell, rows[0].device, is_random=False)
     executable = site.executable
     steps = schedule.steps
@@ -191,6 +200,7 @@ def _fake_forward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
+    structure: str,
     names: list[str],
     number: int,
     dtype: torch.dtype,
@@ -200,7 +210,7 @@ def _fake_forward(
     parallel_iterations: int | None,
     train: bool,
 ) -> list[Tensor]:
-    site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
+    site = _site(inputs, state, structure, names, number, dtype, time_major, all_states, train)
     rows: Any = inputs[0].shape[0] * inputs[0].shape[1]
     if lengths is not None and site.kept:
         rows = torch.library.get_ctx().new_dynamic_size()
@@ -212,6 +222,7 @@ def _backward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
+    structure: str,
     names: list[str],
     number: int,
     dtype: torch.dtype,
@@ -225,7 +236,7 @@ def _backward(
     wanted: list[bool],
 ) -> list[Tensor]:
     """The gradients that are wanted, of tensors, inputs and state in this order; `kept` ends with the outputs."""
-    site = _site(inputs, state, names, number, dtype, time_major, all_states, train)
+    site = _site(inputs, state, structure, names, number, dtype, time_major, all_states, train)
     schedule = _schedule(site, lengths, reverse, parallel_iterations)
     leaves = [*tensors, *inputs, *state]
     if not schedule.active:
@@ -321,6 +332,7 @@ def _fake_backward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
+    structure: str,
     names: list[str],
     number: int,
     dtype: torch.dtype,
@@ -338,13 +350,13 @@ def _fake_backward(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, steps, state, lengths, names, number, dtype, time_major, reverse, all_states, *rest = inputs
+    tensors, steps, state, lengths, structure, names, number, dtype, time_major, reverse, all_states, *rest = inputs
     with torch.no_grad():
-        site = _site(steps, state, names, number, dtype, time_major, all_states, rest[-1])
+        site = _site(steps, state, structure, names, number, dtype, time_major, all_states, rest[-1])
     outputs = len(site.executable.program.outputs)
     split = outputs + len(state)
     ctx.counts = (len(tensors), len(steps), len(state), outputs)
-    ctx.options = (names, number, dtype, time_major, reverse, all_states, *rest)
+    ctx.options = (structure, names, number, dtype, time_major, reverse, all_states, *rest)
     ctx.has_lengths = lengths is not None
     known = [] if lengths is None else [lengths]
     ctx.save_for_backward(*tensors, *steps, *state, *known, *output[split:], *output[:outputs])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
+from throughtime._errors import problem
 from throughtime.cells._base import RNNCell
 from throughtime.unroll._operator import OPERATOR
 
@@ -22,8 +23,15 @@ def is_one_operator(cell: Any, inputs: Any) -> bool:
         and not torch.compiler.is_exporting()
         and isinstance(cell, RNNCell)
         and all(not isinstance(size, torch.Size) or len(size) for size in _nest.flatten(cell.state_size))
-        and all(isinstance(leaf, Tensor) and not leaf.is_nested for leaf in _nest.flatten(inputs))
+        and _is_plain(inputs)
     )
+
+
+def _is_plain(inputs: Any) -> bool:
+    """Whether inputs are padded tensors in tuples, lists and dicts: an operator is told their structure in words."""
+    if isinstance(inputs, Tensor):
+        return not inputs.is_nested
+    return type(inputs) in (tuple, list, dict) and all(_is_plain(part) for part in _nest.children(inputs))
 
 
 def unroll_as_operator(
@@ -42,7 +50,10 @@ def unroll_as_operator(
     leaves = _nest.flatten(inputs)
     batch = leaves[0].shape[1 if time_major else 0]
     if initial_state is None:
-        assert dtype is not None
+        if dtype is None:
+            missing = "If no `initial_state` is provided, `dtype` must be specified"
+            fix = "Pass `dtype=torch.float32`, or `initial_state`."
+            raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
         initial_state = cell.zero_state(batch, dtype, device=leaves[0].device)
     state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
     state_leaves = [leaf.to(leaves[0].device) for leaf in _nest.flatten(state)]
@@ -58,6 +69,7 @@ def unroll_as_operator(
         leaves,
         state_leaves,
         lengths,
+        _nest.describe(inputs),
         [name for name, _tensor in named],
         cell.number,
         output_dtype,
