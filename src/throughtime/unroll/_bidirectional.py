@@ -41,7 +41,7 @@ def bidirectional_dynamic_rnn(
     >>> torch.cat(outputs, -1).shape, torch.equal(outputs[1][:, 0], states[1])
     (torch.Size([2, 3, 10]), True)
     """
-    if not swap_memory and is_one_operator(cell_fw, inputs) and is_one_operator(cell_bw, inputs):
+    if swap_memory is False and is_one_operator(cell_fw, inputs) and is_one_operator(cell_bw, inputs):
         forward, backward = (
             unroll_as_operator(
                 cell, inputs, sequence_length, initial, dtype, parallel_iterations, time_major, reverse=reverse

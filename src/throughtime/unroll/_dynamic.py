@@ -73,7 +73,7 @@ def dynamic_rnn(
     >>> torch.equal(state[1], outputs[1, 0])
     True
     """
-    if checkpoint_every is None and not swap_memory and is_one_operator(cell, inputs):
+    if checkpoint_every is None and swap_memory is False and is_one_operator(cell, inputs):
         arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major)
         return unroll_as_operator(*arguments, all_states=all_states)
     options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
