@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ ENVIRONMENTS = {
     "onnxruntime": HERE.parent / ".venv-peers" / "onnxruntime" / "bin" / "python",
     "tensorflow": HERE.parent / ".venv-tf" / "bin" / "python",
 }
+
+REST = 0.1
+"""Seconds until its threads sleep: those of ONNX Runtime spin for some 55 ms, and would take a core from the next."""
 
 
 def interpreter(name: str) -> Path | None:
@@ -66,6 +70,7 @@ class Peer:
         """Its own seconds of so many calls."""
         self._tell({"run": calls})
         seconds: list[float] = self._answer()["seconds"]
+        time.sleep(REST)
         return seconds
 
     def close(self) -> None:

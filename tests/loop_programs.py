@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from throughtime.backends._steps import Steps
 from throughtime.compiler._loop import (
     BINARY,
     REDUCTIONS,
+    Ahead,
     Carry,
     LoopProgram,
     Matrix,
@@ -54,25 +56,42 @@ def interpret(program: LoopProgram, given: Arguments, steps: Steps, first: int, 
     for t in reversed(order) if program.reverse else order:
         rows = torch.arange(int(steps.active[t]))
         here = steps.offset[t] + rows * steps.row_stride - origin
-        known: dict[str, Tensor] = {}
-        for row, stream in zip(program.streams, given.streams, strict=True):
-            known[row.name] = stream[here]
+        known = _streams_of_a_step(program, given, here)
         for row, (stream, initial) in zip(program.lagged, given.lagged, strict=True):
             before = steps.offset[t - 1] + rows * steps.row_stride
             known[row.name] = initial[rows] if t == 0 else stream[before]
-        for row, constant in zip(program.constants, given.constants, strict=True):
+        for row, constant in zip(program.constants, given.constants, strict=False):
             known[row.name] = constant.expand(len(rows), -1)
-        for matrix, value in zip(program.matrices, given.matrices, strict=True):
+        for matrix, value in zip(program.matrices, given.matrices, strict=False):
             known[matrix.name] = value
         for carry, value in zip(program.carried, given.carried, strict=True):
             known[carry.before.name] = value[rows]
-        for op in program.body:
-            args = [known[arg.name] if isinstance(arg, Row | Matrix) else arg for arg in op.args]
-            known[op.result.name] = evaluate(op, args)
+        _compute(program, known)
         for row, stream in zip(program.stored, given.stored, strict=True):
             stream[here] = known[row.name]
         for carry, value in zip(program.carried, given.carried, strict=True):
             value[rows] = known[carry.after.name]
+
+
+def _streams_of_a_step(program: LoopProgram, given: Arguments, here: Tensor) -> dict[str, Tensor]:
+    """The rows of all streams at the places `here`; those that something feeds are computed."""
+    if program.ahead is None:
+        return {row.name: stream[here] for row, stream in zip(program.streams, given.streams, strict=True)}
+    inner, feeds = program.ahead.program, program.ahead.feeds
+    own = [row for index, row in enumerate(program.streams) if index not in feeds]
+    known = {row.name: stream[here] for row, stream in zip(inner.streams, given.streams[len(own) :], strict=True)}
+    constants = given.constants[len(program.constants) :]
+    known |= {row.name: value.expand(len(here), -1) for row, value in zip(inner.constants, constants, strict=True)}
+    known |= dict(zip((m.name for m in inner.matrices), given.matrices[len(program.matrices) :], strict=True))
+    _compute(inner, known)
+    fed = {program.streams[index].name: known[row.name] for index, row in zip(feeds, inner.stored, strict=True)}
+    return fed | {row.name: stream[here] for row, stream in zip(own, given.streams, strict=False)}
+
+
+def _compute(program: LoopProgram, known: dict[str, Tensor]) -> None:
+    for op in program.body:
+        args = [known[arg.name] if isinstance(arg, Row | Matrix) else arg for arg in op.args]
+        known[op.result.name] = evaluate(op, args)
 
 
 def evaluate(op: Op, args: list[Any]) -> Tensor:
@@ -138,6 +157,33 @@ def lstm(units: int, dtype: torch.dtype) -> LoopProgram:
     new_h = w("mul", w("tanh", new_c), w("sigmoid", o))
     carried = [Carry(c, new_c), Carry(h, new_h)]
     return make(w, "lstm", streams=[x], matrices=[kernel], carried=carried, stored=[new_h, forget, gates])
+
+
+def fed(program: LoopProgram, inputs: int, dtype: torch.dtype) -> LoopProgram:
+    """The same loop with its first stream computed ahead of it, from a narrower one: a product, a sum, a function."""
+    stream = program.streams[0]
+    w = Writer(dtype)
+    x, bias = w.row("narrow", inputs), w.row("bias", stream.width)
+    kernel = Matrix("projection", inputs, stream.width, dtype)
+    projected = w("add", w("product", x, kernel, width=stream.width), bias)
+    out = w("tanh", w("mul", projected, 3.0))
+    ahead = make(
+        w, f"{program.name}, ahead", reverse=program.reverse, streams=[x], constants=[bias], matrices=[kernel],
+        carried=[], stored=[out],
+    )  # fmt: skip
+    whole = dataclasses.replace(program, ahead=Ahead(ahead, (0,)))
+    check_loop(whole)
+    return whole
+
+
+def fed_lstm(units: int, dtype: torch.dtype) -> LoopProgram:
+    """An LSTM with its input projection."""
+    return fed(lstm(units, dtype), 5, dtype)
+
+
+def fed_lstm_backward(units: int, dtype: torch.dtype) -> LoopProgram:
+    """A loop that walks backwards, with something computed ahead, which here is behind."""
+    return fed(lstm_backward(units, dtype), 5, dtype)
 
 
 def lstm_backward(units: int, dtype: torch.dtype) -> LoopProgram:
@@ -231,7 +277,7 @@ def shifts(units: int, dtype: torch.dtype) -> LoopProgram:
     return make(w, "shifts", carried=carried, stored=[late, a, before, fixed, d, d], **inputs)
 
 
-PROGRAMS = (lstm, lstm_backward, layer_norm, softmax, counter, shifts)
+PROGRAMS = (lstm, lstm_backward, fed_lstm, fed_lstm_backward, layer_norm, softmax, counter, shifts)
 
 
 def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:
@@ -272,7 +318,8 @@ def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:
     carried = [Carry(row, rng.choice([mate for mate in pool if mate.width == row.width][-4:])) for row in groups[3]]
     stored = rng.choices(pool, k=rng.randint(1, 4))
     inputs = {"streams": groups[0], "lagged": groups[1], "constants": groups[2], "matrices": matrices}
-    return make(w, f"random {seed}", reverse=rng.random() < 0.5, carried=carried, stored=stored, **inputs)
+    program = make(w, f"random {seed}", reverse=rng.random() < 0.5, carried=carried, stored=stored, **inputs)
+    return fed(program, rng.choice(widths), dtype) if seed % 3 == 0 else program
 
 
 def arguments(program: LoopProgram, steps: Steps, rows: int) -> Arguments:
@@ -289,10 +336,10 @@ def arguments(program: LoopProgram, steps: Steps, rows: int) -> Arguments:
         return random_.T if turned else random_
 
     return Arguments(
-        streams=[values(rows, row) for row in program.streams],
+        streams=[values(rows, row) for row in program.given_streams],
         lagged=[(values(rows, row), values(steps.batch_size, row)) for row in program.lagged],
-        constants=[values(1, row)[0] for row in program.constants],
-        matrices=[matrix(value, bool(n % 2)) for n, value in enumerate(program.matrices)],
+        constants=[values(1, row)[0] for row in program.given_constants],
+        matrices=[matrix(value, bool(n % 2)) for n, value in enumerate(program.given_matrices)],
         carried=[values(steps.batch_size, carry.before) for carry in program.carried],
         stored=[
             torch.full((rows, row.width), torch.nan if row.dtype.is_floating_point else 0).to(row.dtype)

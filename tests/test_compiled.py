@@ -215,9 +215,10 @@ def rows_of_products(run: Callable[[], Any]) -> list[int]:
 @pytest.mark.parametrize("parallel", [None, 1, 4, 100])
 def test_blocks_bound_the_work_that_is_done_at_once(parallel: int | None) -> None:
     case = BY_NAME["LSTM"].case(4, 10, torch.float32)
-    rows = rows_of_products(
-        lambda: dynamic(case.cell, case.inputs, None, None, torch.float32, parallel_iterations=parallel)
-    )
+    with tt.backend("aten"):
+        rows = rows_of_products(
+            lambda: dynamic(case.cell, case.inputs, None, None, torch.float32, parallel_iterations=parallel)
+        )
     assert sum(rows) == 40
     assert max(rows) == 4 * min(parallel or 10, 10)
 
@@ -225,7 +226,7 @@ def test_blocks_bound_the_work_that_is_done_at_once(parallel: int | None) -> Non
 def test_padding_costs_nothing() -> None:
     """The work outside of the loop is that of the real steps, and so is what is kept for the backward pass."""
     case, lengths = BY_NAME["LSTM"].case(6, 50, torch.float32, units=32), [50, 3, 1, 0, 4, 2]
-    rows = rows_of_products(lambda: dynamic(case.cell, case.inputs, lengths, None, torch.float32))
+    rows = rows_of_products(lambda: on("aten", dynamic)(case.cell, case.inputs, lengths, None, torch.float32))
     assert sum(rows) == sum(lengths)
     dense, ragged = (bytes_kept(case, each) for each in (None, lengths))
     assert ragged < dense * (sum(lengths) / 300 + 0.1)

@@ -17,7 +17,7 @@ import throughtime as tt
 from throughtime.compiler import _loop, _lower, _program, _simplify, _verify
 from throughtime.compiler._errors import GrammarError
 from throughtime.compiler._graph import ROWS, Graph, Node, Value
-from throughtime.compiler._loop import BINARY, Carry, LoopProgram, Matrix, Op, Row, check_loop
+from throughtime.compiler._loop import BINARY, Ahead, Carry, LoopProgram, Matrix, Op, Row, check_loop
 from throughtime.compiler._verify import check_graph
 
 pytestmark = pytest.mark.covers("compiler")
@@ -26,6 +26,7 @@ F32, F64, I64, BOOL = torch.float32, torch.float64, torch.int64, torch.bool
 X, H, NEW = Row("x", 3, F32), Row("h", 4, F32), Row("new", 4, F32)
 ONE, TRUTH, WHOLE, DOUBLE = Row("one", 1, F32), Row("truth", 4, BOOL), Row("whole", 4, I64), Row("double", 4, F64)
 W = Matrix("w", 3, 4, F32)
+Y = Row("y", 3, F32)
 
 
 def program(*body: Op, **parts: Any) -> LoopProgram:
@@ -54,6 +55,7 @@ def like(row: Row, **parts: Any) -> Row:
 
 GOOD = {
     "nothing": program(),
+    "ahead": program(ahead=Ahead(program(op("neg", X, result=Y), carried=(), stored=(Y,)), (0,))),
     "product": program(op("product", X, W), stored=(NEW,), carried=(Carry(H, NEW),)),
     "pointwise": program(op("add", H, ONE)),
     "number": program(op("mul", H, 2.0)),
@@ -97,6 +99,9 @@ BROKEN_LOOPS = {
     "makes a row wider": program(op("add", ONE, ONE)),
     "is a truth value, but not of dtype bool": program(op("lt", H, H)),
     "is no truth value": program(op("where", H, H, H)),
+    "depends on other steps": program(ahead=Ahead(program(), ())),
+    "one row for each stream": program(ahead=Ahead(program(carried=()), (0,))),
+    "feeds y": program(ahead=Ahead(program(op("neg", X, result=Y), carried=(), stored=(Y,)), (1,))),
     "the condition of": program(op("where", 1.0, H, H)),
     "mixes dtypes without a cast": program(op("add", H, DOUBLE)),
     "where(truth, h, double)` mixes dtypes": program(op("where", TRUTH, H, DOUBLE)),

@@ -65,18 +65,17 @@ def sources() -> Iterator[tuple[str, str]]:
         program = plan.program
         assert program is not None
         assert program.adjoint is not None
-        loops = [(program.loop, []), (program.adjoint.loop, program.adjoint.lagged)]
+        loops = [program.loop, program.adjoint.loop]
         texts = {
             "plan": str(plan),
-            "aten": "\n\n".join(AtenLoop(loop).source.strip() for loop, _ in loops),
-            "kernels": "\n\n".join(_kernel(loop, lagged) for loop, lagged in loops),
+            "aten": "\n\n".join(AtenLoop(loop).source.strip() for loop in loops),
+            "kernels": "\n\n".join(map(_kernel, lower(program))),
         }
         for kind, text in texts.items():
             yield f"{name}.{kind}.txt", f"recorded with torch {version} by tools/record_sources.py\n\n{text.strip()}\n"
 
 
-def _kernel(loop: Any, lagged: Any) -> str:
-    lowered = lower(loop, lagged)
+def _kernel(lowered: Any) -> str:
     assert not isinstance(lowered, str), lowered
     return write_source(make_plan(lowered.program), HOST).strip()
 

@@ -27,7 +27,7 @@ class Executable:
         # In a fixed order: an operator of torch hands these from its forward to its backward call by place.
         kept = [] if adjoint is None else adjoint.saved
         wanted = {*program.outputs, *kept}
-        read = {*program.loop.reads, *program.after.takes, *wanted}
+        read = {*loops[0].takes, *program.after.takes, *wanted}
         self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})
         self._invariant = _function(program.invariant, read | {*program.before.takes})
         # What nobody outside will see may lie in memory that is used again.
@@ -46,8 +46,8 @@ class Executable:
         lagged = [] if adjoint is None else [new for old, new in program.states if old in set(adjoint.lagged)]
         self.kept = [value for value in dict.fromkeys([*kept, *lagged]) if value not in given]
         if adjoint is not None:
-            gradients = {value for value in (*adjoint.tensor_gradients, *adjoint.input_gradients) if value is not None}
-            read = {*adjoint.loop.reads, *adjoint.after.takes, *gradients}
+            gradients = set(adjoint.gradients)
+            read = {*loops[1].takes, *adjoint.after.takes, *gradients}
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes})
             self._adjoint_before = _function(adjoint.before, read, reuse=set(adjoint.before.gives) - gradients)
             self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
@@ -72,7 +72,8 @@ class Executable:
         self._invariant.run(0, env, generators)
         carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
         device = carried[0].device
-        if chunk is None or chunk >= len(steps.active):
+        outside = self._before.gives or self._after.gives
+        if chunk is None or chunk >= len(steps.active) or not outside:
             self._run_forward(env, carried, steps, generators, self._streams.make(steps.total, device))
             return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
         wanted = list(dict.fromkeys([*program.outputs, *self.kept]))
@@ -157,7 +158,7 @@ class Executable:
             assert self.program.adjoint is not None
             results = [value for value in gradients if value is not None]
             nodes = Graph(self.program.adjoint.after.nodes).needed_for(results)
-            found = self._afterwards[wanted] = _function(Section("after", nodes), set(results))
+            found = self._afterwards[wanted] = _function(Section("after", nodes), set(results), reuse=())
         return found
 
     def differentiable(
@@ -166,7 +167,8 @@ class Executable:
         """The forward pass in operations that torch itself can differentiate, as often as it likes."""
         program = self.program
         self._invariant.run(0, env, generators)
-        TorchFunction("before", program.before.nodes, self._before.gives).run(steps.total, env, generators)
+        read = {*program.loop.reads, *program.after.takes, *program.outputs}
+        _function(program.before, read).run(steps.total, env, generators)
         function = TorchFunction("loop", program.loop.nodes, [*program.loop.stored, *program.new_state])
         pieces, final = _walk(function, program, env, state, steps, generators)
         order = torch.argsort(torch.cat([steps.positions(step) for step in range(len(steps.counts))]))
@@ -283,8 +285,10 @@ def _walk(
     return pieces, final
 
 
-def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] = ()) -> TorchFunction:
-    return TorchFunction(section.name, section.nodes, [value for value in section.gives if value in wanted], reuse)
+def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] | None = None) -> TorchFunction:
+    """The section, as far as it is wanted."""
+    nodes = Graph(section.nodes).needed_for(wanted)
+    return TorchFunction(section.name, nodes, [value for value in section.gives if value in wanted], reuse)
 
 
 def turned(value: Value, stream: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,27 +11,69 @@ from torch import Tensor
 from throughtime.backends import numba
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
-from throughtime.compiler import Loop, Lowered, Uncompilable, Value
+from throughtime.compiler import Loop, Lowered, Node, Program, Row, Section, Uncompilable, Value, is_lowerable
 
 
-def lower(loop: Loop, lagged: Sequence[Value]) -> Lowered | str:
-    """The loop as the kernel backend takes it, or why it does not."""
+def lower(program: Program) -> list[Lowered | str]:
+    """The loops of a program as the kernel backend takes them, or why it does not.
+
+    What nobody but a loop wants of the work before it the kernel does itself, a few steps at a time.
+    """
+    adjoint = program.adjoint
+    kept = [] if adjoint is None else adjoint.saved
+    lowered = [_lower(program.loop, [], program.before, [*program.outputs, *program.after.takes, *kept])]
+    if adjoint is not None:
+        wanted = [*adjoint.gradients, *adjoint.after.takes]
+        lowered.append(_lower(adjoint.loop, adjoint.lagged, adjoint.before, wanted))
+    return lowered
+
+
+def _lower(loop: Loop, lagged: Sequence[Value], before: Section, wanted: Iterable[Value]) -> Lowered | str:
+    ahead = _for_the_loop_alone(before, set(wanted), set(lagged))
     try:
         lowered = Lowered(loop, set(lagged))
-    except Uncompilable as reason:
-        return str(reason)
-    return numba.refusal(lowered.program) or lowered
+        reason = numba.refusal(lowered.program)
+        if reason is None and ahead:
+            lowered = _with_ahead(lowered, loop, lagged, ahead)
+    except Uncompilable as refusal:
+        return str(refusal)
+    return reason or lowered
+
+
+def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value]) -> list[Node]:
+    nodes: list[Node] = []
+    for node in reversed(before.nodes):
+        if is_lowerable(node) and wanted.isdisjoint(node.results) and lagged.isdisjoint(node.values):
+            nodes.insert(0, node)
+        else:
+            wanted.update(node.values)
+    return nodes
+
+
+def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Sequence[Node]) -> Lowered:
+    """The same loop with what runs ahead of it, if the kernel can run that."""
+    try:
+        whole = Lowered(loop, set(lagged), ahead)
+    except Uncompilable:
+        return lowered
+    return whole if numba.refusal(whole.program) is None else lowered
 
 
 class NumbaLoop:
-    """A loop as one call of a compiled kernel."""
+    """A loop as one call of a compiled kernel. `ahead` is what the kernel does ahead of the loop, too."""
 
     name = "numba"
 
     def __init__(self, lowered: Lowered) -> None:
-        self._lowered = lowered
         self._kernel = numba.compile_loop(lowered.program)
-        self._fills = [torch.full((row.width,), number, dtype=row.dtype) for row, number in lowered.fills]
+        parts = [lowered] if lowered.ahead is None else [lowered, lowered.ahead]
+        self._streams = [value for part in parts for value in part.streams]
+        self._lagged = lowered.lagged
+        self._matrices = [value for part in parts for value in part.matrices]
+        self._constants = [
+            constant for part in parts for constant in (*part.constants, *(_filled(*fill) for fill in part.fills))
+        ]
+        self.takes = [*self._streams, *self._matrices, *(c for c in self._constants if isinstance(c, Value))]
 
     @property
     def source(self) -> str:
@@ -48,12 +90,11 @@ class NumbaLoop:
         generators: Any,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
-        lowered = self._lowered
         self._kernel.run(
-            [_flat(env[value]) for value in lowered.streams],
-            [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, lowered.lagged)],
-            [*(env[value].contiguous() for value in lowered.constants), *self._fills],
-            [env[value] for value in lowered.matrices],
+            [_flat(env[value]) for value in self._streams],
+            [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, self._lagged)],
+            [env[given].contiguous() if isinstance(given, Value) else given for given in self._constants],
+            [env[value] for value in self._matrices],
             carried,
             stored,
             steps,
@@ -61,6 +102,10 @@ class NumbaLoop:
             len(steps.active),
             torch.get_num_threads(),
         )
+
+
+def _filled(row: Row, number: float) -> Tensor:
+    return torch.full((row.width,), number, dtype=row.dtype)
 
 
 def _flat(stream: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from throughtime import _nest
 from throughtime._errors import problem
 from throughtime._tensors import is_lazy
+from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
 from throughtime.backends._numba_loop import NumbaLoop, lower
 from throughtime.backends._step import Step
@@ -131,12 +132,16 @@ def _compile(program: Program, name: str) -> Executable | str:
     if name == "aten":
         return Executable(program, [AtenLoop(loop) for loop, _ in loops])
     if name == "numba":
-        lowered = [lower(loop, lagged) for loop, lagged in loops]
+        lowered = lower(program)
         for reason in lowered:
             if isinstance(reason, str):
                 return reason
         return Executable(program, [NumbaLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
-    return "it is not built yet"
+    lowered = [_triton_loop.lower(loop, lagged) for loop, lagged in loops]
+    for reason in lowered:
+        if isinstance(reason, str):
+            return reason
+    return Executable(program, [_triton_loop.TritonLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
 
 
 _CACHE: OrderedDict[Any, _Compiled] = OrderedDict()
@@ -178,7 +183,8 @@ def choose(
     compiled = _look_up(step, anatomy, inputs, rows, state, leaves, keep_states, differentiate)
     reasons: dict[str, str] = {}
     for name in candidates:
-        found = compiled.executable(name)
+        found = _triton_loop.missing(rows[0].device) if name == "triton" else None
+        found = found or compiled.executable(name)
         if isinstance(found, Executable):
             return Choice(name, found, found.program, anatomy, reasons)
         reasons[name] = found
@@ -191,7 +197,7 @@ def choose(
 def _candidates(device: torch.device, wanted: str) -> list[str]:
     if wanted != "auto":
         return [wanted]
-    return ["numba", "aten"] if device.type == "cpu" else []
+    return ["numba", "aten"] if device.type == "cpu" else ["triton"]
 
 
 def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:

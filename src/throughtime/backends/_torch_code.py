@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._memory import empty
-from throughtime.compiler import ROWS, Graph, Node, Source, Value
+from throughtime.backends._rephrase import rephrase
+from throughtime.compiler import ROWS, Node, Source, Value
 
 Env = dict[Value, Tensor]
 
@@ -18,17 +19,21 @@ Env = dict[Value, Tensor]
 class TorchFunction:
     """Nodes made into one function: `run(rows, env, generators)` puts the values of `gives` into `env`.
 
-    Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Products
-    that are in `reuse` are written to memory that has been used before; torch cannot differentiate that.
+    Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Unless
+    `reuse` is None, large values that are used up or that are in it are written to memory that has been used before;
+    torch cannot differentiate that.
     """
 
-    def __init__(self, name: str, nodes: Sequence[Node], gives: Iterable[Value], reuse: Iterable[Value] = ()) -> None:
+    def __init__(
+        self, name: str, nodes: Sequence[Node], gives: Iterable[Value], reuse: Iterable[Value] | None = None
+    ) -> None:
         self.gives = list(dict.fromkeys(gives))
-        nodes = _fuse_bias(nodes, set(self.gives))
+        nodes = rephrase(nodes, self.gives)
         made = {value for node in nodes for value in node.results}
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
-        writer = _Writer(name, nodes, self.takes, self.gives, set(reuse))
+        again = set() if reuse is None else {*reuse, *(made - set(self.gives))}
+        writer = _Writer(name, nodes, self.takes, self.gives, again)
         self.source = writer.source
         self._function = writer.compile()
 
@@ -42,25 +47,6 @@ class TorchFunction:
         """Run on the values of `takes`, in order."""
         results: tuple[Tensor, ...] = self._function(rows, generators, *args)
         return results
-
-
-def _fuse_bias(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """`x @ W` and then `+ b` is one operation of torch, which goes over the result once instead of twice."""
-    graph = Graph(list(nodes))
-    made, users = graph.producers(), graph.users()
-    fused: dict[int, Node] = {}
-    gone: set[int] = set()
-    for node in nodes:
-        if node.target is not torch.ops.aten.add.Tensor or node.arg("alpha") != 1:
-            continue
-        product, bias = node.args[:2]
-        inner = made.get(product) if isinstance(product, Value) else None
-        if inner is None or inner.name != "mm" or product in gives or len(users[product]) != 1:
-            continue
-        if isinstance(bias, Value) and bias.shape == product.shape[1:] and bias.dtype == product.dtype:
-            fused[id(node)] = Node(torch.ops.aten.addmm.default, (bias, *inner.args), {}, node.results)
-            gone.add(id(inner))
-    return [fused.get(id(node), node) for node in nodes if id(node) not in gone]
 
 
 class _Writer:
@@ -107,15 +93,15 @@ class _Writer:
         return self._names[value]
 
     def _line(self, node: Node) -> str:
-        target = f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
-        self._globals[target] = node.target
+        operation, target = node.target, f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
         arguments = [self._shown(arg) for arg in node.args]
         arguments += [f"{key}={self._shown(value)}" for key, value in node.kwargs.items()]
         names = [self._name(value) for value in node.results]
-        if node.results[0] in self._reuse and node.name in ("mm", "addmm"):
-            self._globals[target] = node.target.overloadpacket.out
+        if node.results[0] in self._reuse and node.name in ("mm", "addmm", "cat"):
+            operation, target = node.target.overloadpacket.out, f"{target}_out"
             shape = ", ".join(map(self._shown, node.result.shape))
             arguments.append(f"out=empty(({shape}), {node.result.dtype}, {self._name(node.values[0])}.device)")
+        self._globals[target] = operation
         results = (
             names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
         )

@@ -22,6 +22,7 @@ class AtenLoop:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self.takes = loop.reads
         self._stored = len(loop.stored)
         self._function = TorchFunction(loop.name, loop.nodes, [*loop.stored, *(after for _, after in loop.carried)])
         # `gives` has each value once; results are wanted for every place.

@@ -3,8 +3,8 @@
 from throughtime.compiler._adjoint import Adjoint
 from throughtime.compiler._errors import GrammarError, Uncompilable
 from throughtime.compiler._graph import ROWS, Graph, Node, Value
-from throughtime.compiler._loop import LoopProgram, check_loop
-from throughtime.compiler._lower import Lowered
+from throughtime.compiler._loop import LoopProgram, Row, check_loop
+from throughtime.compiler._lower import Lowered, is_lowerable
 from throughtime.compiler._program import Program, compile_step
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._traced import Leaf, Source, StepSignature
@@ -22,6 +22,7 @@ __all__ = [
     "Lowered",
     "Node",
     "Program",
+    "Row",
     "Section",
     "Source",
     "StepSignature",
@@ -29,4 +30,5 @@ __all__ = [
     "Value",
     "check_loop",
     "compile_step",
+    "is_lowerable",
 ]

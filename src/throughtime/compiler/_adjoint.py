@@ -37,6 +37,11 @@ class Adjoint:
     saved: list[Value]
     lagged: list[Value]
 
+    @property
+    def gradients(self) -> list[Value]:
+        """What is wanted of it, apart from the gradients of the state."""
+        return [value for value in (*self.tensor_gradients, *self.input_gradients) if value is not None]
+
 
 def make_adjoint(traced: Trace, forward: Parts, backward: Graph, name: str) -> Adjoint:
     """Sort the backward part of a trace."""

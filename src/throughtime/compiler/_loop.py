@@ -33,6 +33,8 @@ VOCABULARY = POINTWISE | REDUCTIONS | LAYOUT | {"product"}
 DTYPES = {
     torch.float32: "f32",
     torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
     torch.int64: "i64",
     torch.int32: "i32",
     torch.bool: "bool",
@@ -104,7 +106,7 @@ class LoopProgram:
 
     `streams` are read at the step's own place; `lagged` streams at the place of the step before, where the first
     step reads an initial row instead. `reverse` walks from the last step to the first (`lagged` still means one step
-    earlier in time).
+    earlier in time). Streams that `ahead` feeds are not given, but computed for some steps at a time.
     """
 
     name: str
@@ -116,9 +118,30 @@ class LoopProgram:
     carried: tuple[Carry, ...]
     body: tuple[Op, ...]
     stored: tuple[Row, ...]
+    ahead: Ahead | None = None
+
+    @property
+    def given_streams(self) -> tuple[Row, ...]:
+        """The streams that come from outside: those of the loop itself, then those of what runs ahead of it."""
+        if self.ahead is None:
+            return self.streams
+        fed = set(self.ahead.feeds)
+        own = tuple(row for index, row in enumerate(self.streams) if index not in fed)
+        return own + self.ahead.program.streams
+
+    @property
+    def given_constants(self) -> tuple[Row, ...]:
+        """All constants, in the same order."""
+        return self.constants + (() if self.ahead is None else self.ahead.program.constants)
+
+    @property
+    def given_matrices(self) -> tuple[Matrix, ...]:
+        """All matrices, in the same order."""
+        return self.matrices + (() if self.ahead is None else self.ahead.program.matrices)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        before = [] if self.ahead is None else [str(self.ahead.program)]
+        return "\n".join([*before, *self._lines()])
 
     def _lines(self) -> Iterator[str]:
         yield f"loop {self.name}{' (backwards)' if self.reverse else ''}:"
@@ -135,8 +158,18 @@ class LoopProgram:
         yield from (f"  carry    {carry.before.name} <- {carry.after.name}" for carry in self.carried)
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """What needs no state: `program`, which carries nothing, stores those streams of the loop that `feeds` numbers."""
+
+    program: LoopProgram
+    feeds: tuple[int, ...]
+
+
 def check_loop(program: LoopProgram) -> None:
     """Raise a `GrammarError` unless the program is well formed; run after every pass that makes or changes one."""
+    if program.ahead is not None:
+        _check_ahead(program, program.ahead)
     known: dict[str, Row | Matrix] = {}
     for row in (*program.streams, *program.lagged, *program.constants, *(carry.before for carry in program.carried)):
         _define(known, row)
@@ -150,6 +183,19 @@ def check_loop(program: LoopProgram) -> None:
     for carry in program.carried:
         if (carry.before.width, carry.before.dtype) != (carry.after.width, carry.after.dtype):
             raise GrammarError(f"{carry.before} is carried on as {carry.after}: width or dtype differ")
+
+
+def _check_ahead(program: LoopProgram, ahead: Ahead) -> None:
+    inner = ahead.program
+    check_loop(inner)
+    if inner.carried or inner.lagged or inner.ahead is not None or inner.reverse != program.reverse:
+        raise GrammarError(f"what runs ahead of {program.name} depends on other steps than its own")
+    if len(ahead.feeds) != len(inner.stored) or len(set(ahead.feeds)) != len(ahead.feeds):
+        raise GrammarError(f"what runs ahead of {program.name} does not store one row for each stream it feeds")
+    for index, row in zip(ahead.feeds, inner.stored, strict=True):
+        fed = program.streams[index] if 0 <= index < len(program.streams) else None
+        if fed is None or (fed.width, fed.dtype) != (row.width, row.dtype):
+            raise GrammarError(f"what runs ahead of {program.name} feeds {row} to {fed}")
 
 
 def _define(known: dict[str, Row | Matrix], value: Row | Matrix) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from throughtime.compiler._loop import (
     COMPARISONS,
     DTYPES,
     UNARY,
+    Ahead,
     Carry,
     LoopProgram,
     Matrix,
@@ -34,16 +36,33 @@ from throughtime.compiler._sections import Loop
 
 
 class Lowered:
-    """A loop program, and which values its streams, constants and matrices are."""
+    """A loop program, and which values its streams, constants and matrices are.
 
-    def __init__(self, loop: Loop, lagged: set[Value]) -> None:
+    Nodes that can run `ahead` of the loop, from streams alone, become a part of the program of their own.
+    """
+
+    def __init__(self, loop: Loop, lagged: set[Value], ahead: Sequence[Node] = ()) -> None:
         lowering = _Lowering(loop, lagged)
         self.streams, self.lagged = lowering.streams, lowering.lagged
         self.constants, self.matrices = lowering.constants, lowering.matrices
         # Rows of numbers that the program itself brings along, such as zeros.
         self.fills = lowering.fills
         self.program = lowering.program
+        self.ahead: Lowered | None = None
+        made = {value for node in ahead for value in node.results}
+        fed = [value for value in self.streams if value in made]
+        if fed:
+            self.ahead = Lowered(Loop(f"{loop.name}, ahead", list(ahead), loop.reverse, [], fed), set())
+            feeds = tuple(map(self.streams.index, fed))
+            self.program = replace(self.program, ahead=Ahead(self.ahead.program, feeds))
+            self.streams = [value for value in self.streams if value not in made]
         check_loop(self.program)
+
+
+def is_lowerable(node: Node) -> bool:
+    """Whether row programs have words for a node; its shapes and dtypes may still be beyond them."""
+    known = node.name in RULES or node.name in UNARY or node.name in BINARY
+    return known and all(value.row_axis == 0 for value in node.results)
 
 
 class _Lowering:
@@ -229,7 +248,7 @@ def _mm(lowering: _Lowering, node: Node) -> Row:
     left, right = node.args
     if right.has_rows or not left.has_rows or left.row_axis != 0:
         raise Uncompilable("a product is not of rows with a constant matrix")
-    if left.dtype not in (torch.float32, torch.float64):
+    if not left.dtype.is_floating_point:
         raise Uncompilable(f"a product is in {str(left.dtype).removeprefix('torch.')}")
     matrix = lowering.matrix(right)
     return lowering.emit(

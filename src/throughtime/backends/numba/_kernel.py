@@ -11,7 +11,8 @@ from torch import Tensor
 
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
-from throughtime.backends.numba._emit import HEADER, emit_kernel, make_layout
+from throughtime.backends.numba._emit import HEADER, emit_kernel
+from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
 from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, product_address
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_together
@@ -32,10 +33,9 @@ class LoopKernel:
         self.llvm = emit_kernel(plan, host)
         library = load(self.llvm)
         self._function, self._address = library.function("loop", ctypes.c_void_p), library.address("loop")
-        layout = make_layout(plan, host)
-        self._row_bytes, self._shard_bytes = layout.row_bytes, layout.fixed_bytes
-        self._packers = [make_packer(matrix, host) for matrix in program.matrices]
-        dtypes = {matrix.dtype for matrix in program.matrices}
+        self._layout = make_layout(plan, host)
+        self._packers = [make_packer(matrix, host) for matrix in program.given_matrices]
+        dtypes = {matrix.dtype for matrix in program.given_matrices}
         self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
         self._row_nanoseconds = nanoseconds_of(program)
 
@@ -57,12 +57,14 @@ class LoopKernel:
         if last <= first:
             return
         shards = self._shards(steps, first, last, threads)
+        blocks = [max(1, min(BLOCK_ROWS // (stop - start), last - first)) for start, stop in shards]
+        sizes = [
+            self._layout.bytes(stop - start, block * (stop - start))
+            for block, (start, stop) in zip(blocks, shards, strict=True)
+        ]
         packed = sum(packer.bytes for packer in self._packers)
-        rows = shards[-1][1] if shards else 0
         # One piece of memory for everything: the panels, then the scratch memory of each shard.
-        memory = torch.empty(
-            ALIGNMENT + packed + rows * self._row_bytes + len(shards) * self._shard_bytes, dtype=torch.uint8
-        )
+        memory = torch.empty(ALIGNMENT + packed + sum(sizes), dtype=torch.uint8)
         place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         panels = []
         for packer, matrix in zip(self._packers, matrices, strict=True):
@@ -80,10 +82,10 @@ class LoopKernel:
         ]
         head = (steps.active.data_ptr(), steps.offset.data_ptr(), first, last)
         frames = []
-        for start, stop in shards:
-            rest = (start, stop, steps.row_stride, origin, place, 0, *self._products)
+        for (start, stop), block, size in zip(shards, blocks, sizes, strict=True):
+            rest = (start, stop, steps.row_stride, origin, block, block * (stop - start), place, 0, *self._products)
             frames.append(array("q", (*head, *rest, *addresses)))
-            place += (stop - start) * self._row_bytes + self._shard_bytes
+            place += size
         self._run_frames(frames)
 
     def _run_frames(self, frames: list[array[int]]) -> None:

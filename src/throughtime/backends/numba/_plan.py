@@ -39,12 +39,13 @@ class ProductStage:
 
 @dataclass
 class Plan:
-    """Stages in order; `graph` and `places` say what they read and write."""
+    """Stages in order; `graph` and `places` say what they read and write. `ahead` is the plan of what runs ahead."""
 
     program: LoopProgram
     graph: Graph
     places: Places
     stages: list[RowStage | ProductStage] = field(default_factory=list)
+    ahead: Plan | None = None
 
     def read_place(self, row: Row) -> Place:
         return self.places.of(self.graph, row)
@@ -55,6 +56,8 @@ def make_plan(program: LoopProgram) -> Plan:
     graph = build_graph(program)
     schedule = make_schedule(graph)
     plan = Plan(program, graph, make_places(graph, schedule))
+    if program.ahead is not None:
+        plan.ahead = make_plan(program.ahead.program)
     stages: defaultdict[int, list[Op]] = defaultdict(list)
     for op in graph.ops:
         stages[schedule.position(op)[0]].append(op)

@@ -42,9 +42,13 @@ def _has_llvm() -> bool:
 
 
 def _reasons(program: LoopProgram) -> Iterator[str]:
+    if program.ahead is not None:
+        yield from _reasons(program.ahead.program)
     befores = [carry.before for carry in program.carried]
     results = [op.result for op in program.body]
     for row in (*program.streams, *program.lagged, *program.constants, *befores, *results):
+        if row.dtype in (torch.bfloat16, torch.float16):
+            yield f"{row.name} has dtype {str(row.dtype).removeprefix('torch.')}"
         if row.width < 1:
             yield f"`{row}` has no features"
     for matrix in program.matrices:

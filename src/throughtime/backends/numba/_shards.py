@@ -22,7 +22,8 @@ woken up. A second one gets some work from two shards of this size on.
 def nanoseconds_of(program: LoopProgram) -> float:
     """About how long one row takes for one step: 0.02 ns for a multiply-add, 0.2 ns for any other number."""
     matrices = (arg for op in program.body for arg in op.args if isinstance(arg, Matrix))
-    return sum(0.02 * m.rows * m.columns for m in matrices) + sum(0.2 * op.result.width for op in program.body)
+    own = sum(0.02 * m.rows * m.columns for m in matrices) + sum(0.2 * op.result.width for op in program.body)
+    return own + (0.0 if program.ahead is None else nanoseconds_of(program.ahead.program))
 
 
 def useful_shards(nanoseconds: float) -> int:

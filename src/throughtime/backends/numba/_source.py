@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from throughtime.backends.numba._graph import COPY
+from throughtime.backends.numba._layout import BLOCK_ROWS
 from throughtime.backends.numba._llvm import Host
 from throughtime.backends.numba._places import Place
 from throughtime.backends.numba._plan import Plan, ProductStage, RowStage
@@ -27,31 +29,50 @@ def write_source(plan: Plan, host: Host) -> str:
 def _header(plan: Plan) -> Iterator[str]:
     program = plan.program
     yield f"# kernel of loop {program.name}{', backwards in time' if program.reverse else ''}"
+    ahead = plan.ahead
     groups = (
-        ("stream", program.streams, "[N, {}], read at step t"),
+        ("stream", program.given_streams, "[N, {}], read at step t"),
         ("lagged", program.lagged, "[N, {}], read at step t - 1; before the first step, initial rows [B, {}]"),
-        ("constant", program.constants, "[{}]"),
+        ("constant", program.given_constants, "[{}]"),
         ("carried", [carry.before for carry in program.carried], "[B, {}], replaced step by step"),
         ("stored", program.stored, "[N, {}], written at step t"),
+        ("ahead", [] if ahead is None else ahead.program.stored, "[rows of a block, {}], for the steps of a block"),
+        ("scratch", [] if ahead is None else ahead.places.scratch, "[rows of a block, {}]"),
         ("scratch", plan.places.scratch, "[rows, {}]"),
-        ("local", plan.places.local, "[{}], one row"),
+        ("local", [*plan.places.local, *([] if ahead is None else ahead.places.local)], "[{}], one row"),
     )
     for title, rows, shape in groups:
         for row in rows:
             yield f"#   {title:<8} {row.name}: {DTYPES[row.dtype]}{shape.replace('{}', str(row.width))}"
-    for matrix in program.matrices:
+    for matrix in program.given_matrices:
         yield f"#   {'matrix':<8} {matrix}"
 
 
 class _Listing:
-    """Writes the stages of one plan."""
+    """Writes the stages of one plan; its streams are read and stored `at` a step."""
 
-    def __init__(self, plan: Plan, host: Host) -> None:
-        self.plan, self.host = plan, host
+    def __init__(self, plan: Plan, host: Host, at: str = "t") -> None:
+        self.plan, self.host, self.at = plan, host, at
 
     def lines(self) -> Iterator[str]:
-        yield f"for t in {'reversed(steps)' if self.plan.program.reverse else 'steps'}:"
+        if self.plan.ahead is None:
+            yield from self._steps("steps")
+            return
+        few = f"{BLOCK_ROWS} rows"
+        yield f"for block in {self._walk('blocks of steps')}:  # as many steps as make {few}, or one"
+        yield "    rows = the rows of this shard that are active in the block, side by side"
+        yield from _Listing(self.plan.ahead, self.host, "block").stages()
+        yield from textwrap.indent("\n".join(self._steps("block")), " " * 4).splitlines()
+
+    def _walk(self, steps: str) -> str:
+        return f"reversed({steps})" if self.plan.program.reverse else steps
+
+    def _steps(self, steps: str) -> Iterator[str]:
+        yield f"for t in {self._walk(steps)}:"
         yield "    rows = the rows of this shard that are active at t"
+        yield from self.stages()
+
+    def stages(self) -> Iterator[str]:
         for stage in self.plan.stages:
             yield from self._product_stage(stage) if isinstance(stage, ProductStage) else self._row_stage(stage)
 
@@ -92,7 +113,9 @@ class _Listing:
             for place in self.plan.places.writes.get(op.result.name, ()):
                 target = self._place(place, op.result)
                 word = {"stored": "store", "carried": "carry"}.get(place.kind, "keep")
-                yield f"{indent}{word} {target}" + (f" = {value}" if target.removesuffix("[t]") != value else "")
+                yield f"{indent}{word} {target}" + (
+                    f" = {value}" if target.removesuffix(f"[{self.at}]") != value else ""
+                )
 
     def _expression(self, op: Op, made: set[str]) -> str:
         args = [self._operand(arg, made) for arg in op.args]
@@ -123,9 +146,8 @@ class _Listing:
             "scratch": places.scratch, "local": places.local,
         }  # fmt: skip
         array = arrays[place.kind][place.index]
-        name = {"lagged": f"{array.name}[t-1]", "stream": f"{array.name}[t]", "stored": f"{array.name}[t]"}.get(
-            place.kind, array.name
-        )
+        steps = {"lagged": f"[{self.at}-1]", "stream": f"[{self.at}]", "stored": f"[{self.at}]"}
+        name = array.name + steps.get(place.kind, "")
         return (
             name if (place.start, row.width) == (0, array.width) else f"{name}[{place.start}:{place.start + row.width}]"
         )
