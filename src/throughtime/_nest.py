@@ -8,7 +8,9 @@ they took as long over a small state as the cell itself.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -65,6 +67,16 @@ def pack_as(template: Nest, leaves: Iterable[Any]) -> Nest:
         (leaf,) = leaves
         return leaf
     return _pack(template, iter(leaves))
+
+
+def packer(template: Nest) -> Callable[[Sequence[Any]], Nest]:
+    """`pack_as` for one template and many calls."""
+    if not is_nest(template):
+        return itemgetter(0)
+    if isinstance(template, tuple) and not any(map(is_nest, template)):
+        make: Callable[[Sequence[Any]], Nest] = getattr(template, "_make", type(template))
+        return make
+    return partial(pack_as, template)
 
 
 def _pack(template: Nest, leaves: Iterator[Any]) -> Nest:

@@ -2,6 +2,7 @@
 
 from throughtime.compiler._adjoint import Adjoint
 from throughtime.compiler._errors import GrammarError, Uncompilable
+from throughtime.compiler._glance import Glance
 from throughtime.compiler._graph import ROWS, Graph, Node, Value
 from throughtime.compiler._loop import LoopProgram, Row, check_loop
 from throughtime.compiler._lower import Lowered, is_lowerable
@@ -14,6 +15,7 @@ __all__ = [
     "ROWS",
     "Adjoint",
     "Anatomy",
+    "Glance",
     "GrammarError",
     "Graph",
     "Leaf",

@@ -406,7 +406,10 @@ def _layer_norm(lowering: _Lowering, node: Node) -> tuple[Row | None, ...]:
     if math.prod(shape) != source.row_size:
         raise Uncompilable("aten.native_layer_norm is over a part of the features")
     x, gain, shift = (_as_formula(lowering, value, source.dtype) for value in (source, weight, bias))
-    return tuple(result.row for result in layer_norm(x, gain, shift, eps))
+    results = (result.row for result in layer_norm(x, gain, shift, eps))
+    # On a GPU, mean and scale of half-precision rows are float32.
+    cast = (lowering.cast(row, value.dtype) for row, value in zip(results, node.results, strict=True))
+    return tuple(row for row in cast if isinstance(row, Row))
 
 
 def _layer_norm_backward(lowering: _Lowering, node: Node) -> tuple[Row | None, ...]:

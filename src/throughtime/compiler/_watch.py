@@ -23,9 +23,9 @@ _EMPTY_CELL = types.CellType()
 # Packages whose classes nobody changes.
 _FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", "typing", "enum"})
 # Hooks that run within a step.
-_HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
+HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
-BOOKKEEPING = frozenset(vars(nn.Module())) - _HOOKS - {"training"} | {"_load_hook", "_initialize_hook"}
+BOOKKEEPING = frozenset(vars(nn.Module())) - HOOKS - {"training"} | {"_load_hook", "_initialize_hook", "_glance"}
 _SEQUENCES = (list, tuple, deque)
 _UNORDERED = (set, frozenset)
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
@@ -36,7 +36,9 @@ _PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, t
 class Anatomy:
     """The tensors of a cell in a fixed order, and a hashable description of all the rest."""
 
-    def __init__(self, cell: Any) -> None:
+    def __init__(self, cell: Any, visit: Callable[[Any], None] | None = None) -> None:
+        """`visit` is shown everything on the way whose parts may change: objects, classes, collections, functions."""
+        self._visit = visit or (lambda _: None)
         self.paths: list[str] = []
         self.tensors: list[Tensor] = []
         # Objects known by identity only: kept, so that their identities are not given to others.
@@ -65,8 +67,10 @@ class Anatomy:
         elif isinstance(thing, _PRIMITIVES):
             parts.append((kind, thing))
         elif isinstance(thing, _SEQUENCES):
+            self._visit(thing)
             self._describe_all(kind, [(f"{path}[{index}]", part) for index, part in enumerate(thing)], parts)
         elif isinstance(thing, dict):
+            self._visit(thing)
             self._describe_all(kind, [(f"{path}[{key!r}]", part) for key, part in thing.items()], parts)
         elif _is_walked(thing):
             self._describe_object(thing, path, parts)
@@ -75,6 +79,7 @@ class Anatomy:
 
     def _describe_other(self, thing: Any, path: str, parts: list[Any]) -> None:
         kind = type(thing)
+        self._visit(thing)
         if isinstance(thing, types.MethodType):
             self._describe_all(thing.__func__, [(f"{path}.__self__", thing.__self__)], parts)
         elif isinstance(thing, np.ndarray):
@@ -103,6 +108,7 @@ class Anatomy:
             parts.append(("again", self._seen[id(thing)]))
             return
         self._seen[id(thing)] = len(self._seen)
+        self._visit(thing)
         # The object itself may hold tensors by the same id after it is gone: it is alive as long as the cell is.
         parts.append(type(thing))
         self._describe_class(type(thing), parts)
@@ -114,20 +120,24 @@ class Anatomy:
     def _describe_function(self, function: Any, parts: list[Any]) -> None:
         """A function, and the plain values that a user's function sees from outside."""
         parts.append(function)
-        if not isinstance(function, types.FunctionType) or _is_foreign(function):
-            return
-        names = function.__code__.co_names
-        outside = [function.__globals__.get(name) for name in names]
-        outside += [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
-        parts += [(type(value), value) for value in outside if type(value) in _PLAIN]
+        if isinstance(function, types.FunctionType) and not _is_foreign(function):
+            self._visit(function)
+            parts += [(type(value), value) for value in seen_from_outside(function) if type(value) in _PLAIN]
 
     def _describe_class(self, kind: type, parts: list[Any]) -> None:
         """What a user's class itself says: methods may be replaced, and numbers may stand there."""
         for base in _own_bases(kind):
+            self._visit(base)
             for name, part in vars(base).items():
                 if not name.startswith("__") and not isinstance(part, property | classmethod | staticmethod):
                     parts.append(name)
                     self._describe(part, f"{kind.__name__}.{name}", parts)
+
+
+def seen_from_outside(function: types.FunctionType) -> list[Any]:
+    """The globals that a function names, and what it closes over."""
+    outside = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return outside + [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
 
 
 @lru_cache(maxsize=1024)
@@ -148,7 +158,7 @@ def watched(thing: Any) -> list[tuple[str, Any]]:
     unwatched = getattr(thing, "unwatched", ())
     found = [*thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
     for name, part in attributes.items():
-        if name not in BOOKKEEPING and name not in unwatched and (name not in _HOOKS or part):
+        if name not in BOOKKEEPING and name not in unwatched and (name not in HOOKS or part):
             found.append((name, part))
     return found
 
@@ -168,7 +178,7 @@ def _is_walked(thing: Any) -> bool:
 def hooked_module(cell: Any) -> str | None:
     """The class of a module inside the cell with hooks, which are there to see every step."""
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
-        if any(vars(module).get(hooks) for hooks in _HOOKS):
+        if any(vars(module).get(hooks) for hooks in HOOKS):
             return type(module).__name__
     return None
 

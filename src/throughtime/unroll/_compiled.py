@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime import _nest
 from throughtime.backends._checkpoint import recomputed
 from throughtime.backends._execute import Executable
 from throughtime.backends._noise import Noise
 from throughtime.backends._operator import Call, run
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
-from throughtime.backends.reference import Walk
 from throughtime.unroll._schedule import Schedule
 
 
@@ -25,37 +23,37 @@ def walk_compiled(
     cell: Any,
     schedule: Schedule,
     rows: Sequence[Tensor],
-    state: Any,
+    state: Sequence[Tensor],
     *,
+    all_states: bool,
     parallel_iterations: int | None,
     checkpoint_every: int | None,
-) -> Walk:
-    """Outputs and states as nests of rows [N, ...] of all steps, and the final state [B, ...]."""
-    device = rows[0].device
-    noise = Noise(cell, device, is_random=executable.is_random)
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Rows [N, ...] of all steps for each output (then each state, with `all_states`); leaves of the final state."""
+    noise = Noise(cell, rows[0].device, is_random=executable.is_random)
     steps = schedule.steps
-    drawn = draw(executable, steps, noise)
-    call = Call(executable, steps, noise, drawn, parallel_iterations)
-    leaves = _nest.flatten(schedule.sort(state))
+    call = Call(executable, steps, noise, draw(executable, steps, noise), parallel_iterations)
+    leaves = schedule.sort(state)
     # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
-    rowless = [not leaf.ndim for leaf in leaves]
-    if any(rowless):
-        leaves = [leaf if leaf.ndim else leaf.expand(call.steps.batch_size) for leaf in leaves]
+    rowless = [place for place, leaf in enumerate(leaves) if not leaf.ndim]
+    if rowless:
+        leaves = [leaf if leaf.ndim else leaf.expand(steps.batch_size) for leaf in leaves]
     if checkpoint_every is None:
         outputs, final = run(call, tensors, rows, leaves)
     else:
         outputs, final = _run_blocks(call, cell, tensors, rows, leaves, checkpoint_every)
-    count = len(_nest.flatten(cell.output_size))
-    kept = outputs[count:]
-    if any(rowless):
-        final = [leaf[0] if alone else leaf for leaf, alone in zip(final, rowless, strict=True)]
-        kept = [leaf[call.steps.offset] if alone else leaf for leaf, alone in zip(kept, rowless, strict=False)]
-    states = [_nest.pack_as(state, kept)] if kept else []
-    return Walk([_nest.pack_as(cell.output_size, outputs[:count])], states, _nest.pack_as(state, final))
+    for place in rowless:
+        final[place] = final[place][0]
+        if all_states:
+            kept = len(outputs) - len(leaves) + place
+            outputs[kept] = outputs[kept][steps.offset]
+    return outputs, final
 
 
 def draw(executable: Executable, steps: Steps, noise: Noise) -> Env:
     """The random numbers of all rows, in the order of time: the same whether sequences lie side by side or steps do."""
+    if not executable.program.drawn.nodes:
+        return {}
     drawn = executable.draw(steps.total, noise.generator)
     if steps.row_stride == 1:
         return drawn

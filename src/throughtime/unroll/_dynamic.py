@@ -11,7 +11,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem
-from throughtime.cells._base import begin_sequence, check_cell
+from throughtime.cells._base import RNNCell, check_cell
 from throughtime.unroll._arguments import (
     check_checkpoint_every,
     check_dtypes_agree,
@@ -114,19 +114,18 @@ def _again(
     call: Signature, known: Known, cell: Any, inputs: Tensor, lengths: list[int] | None, initial_state: Any
 ) -> tuple[Any, ...]:
     """A call like one that has passed all checks before."""
-    if initial_state is None:
-        initial_state = known.zero_state(cell)
-    state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
-    begin_sequence(cell)
+    state = known.state(cell, initial_state)
+    for module in call.glance.modules:
+        if isinstance(module, RNNCell):
+            module.begin_sequence()
     schedule = known.schedule if lengths is None else make_schedule(known.form, lengths, blocks=known.blocks)
     rows = schedule.rows(inputs)
     cell.check_values(rows)
+    tensors = call.glance.anatomy.tensors
     result = unroll_compiled(
-        known.choice, call.anatomy.tensors, cell, known.form, schedule, [rows], state, **known.options
+        known.choice, tensors, cell, known.form, schedule, [rows], state, known.pack, **known.options
     )
-    if known.options["all_states"]:
-        return result.outputs, result.state, result.states
-    return result.outputs, result.state
+    return result[:3] if known.options["all_states"] else result[:2]
 
 
 def plan_dynamic(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -69,7 +69,11 @@ def unroll(
         assert choice.anatomy is not None
         options = {"parallel_iterations": parallel_iterations, "checkpoint_every": checkpoint_every}
         tensors = choice.anatomy.tensors
-        result = unroll_compiled(choice, tensors, cell, form, schedule, rows, state, all_states=all_states, **options)
+        pack = Packers(_nest.packer(cell.output_size), _nest.packer(state))
+        leaves = _nest.flatten(state)
+        result = unroll_compiled(
+            choice, tensors, cell, form, schedule, rows, leaves, pack, all_states=all_states, **options
+        )
         return result._replace(choice=choice)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
@@ -85,6 +89,13 @@ def unroll(
     return Unrolled(_join(schedule, walk.outputs), final, kept)
 
 
+class Packers(NamedTuple):
+    """Leaves back into the nests of the outputs and of the state."""
+
+    outputs: Callable[[Sequence[Any]], Any]
+    state: Callable[[Sequence[Any]], Any]
+
+
 def unroll_compiled(
     choice: Choice,
     tensors: Sequence[Tensor],
@@ -92,30 +103,37 @@ def unroll_compiled(
     form: Form,
     schedule: Schedule,
     rows: Sequence[Tensor],
-    state: Any,
+    state: Sequence[Tensor],
+    pack: Packers,
     *,
     all_states: bool,
     parallel_iterations: int | None,
     checkpoint_every: int | None,
 ) -> Unrolled:
-    """The walk as one operation, on the rows of all steps."""
+    """The walk as one operation, on the rows of all steps and the leaves of the state."""
     assert choice.executable is not None
-    walk = walk_compiled(
+    rows_of_outputs, leaves = walk_compiled(
         choice.executable,
         tensors,
         cell,
         schedule,
         rows,
         state,
+        all_states=all_states,
         parallel_iterations=parallel_iterations,
         checkpoint_every=checkpoint_every,
     )
-    final = schedule.unsort(walk.state)
-    outputs = _nest.map_leaves(schedule.restore, walk.outputs[0])
-    return Unrolled(outputs, final, _restored_states(form, schedule, walk.states[0], final) if all_states else None)
+    final = schedule.unsort(leaves)
+    kept = None
+    if all_states:
+        count = len(rows_of_outputs) - len(leaves)
+        rows_of_outputs, states = rows_of_outputs[:count], rows_of_outputs[count:]
+        kept = pack.state(_restored_states(form, schedule, states, final))
+    outputs = [schedule.restore(leaf) for leaf in rows_of_outputs]
+    return Unrolled(pack.outputs(outputs), pack.state(final), kept)
 
 
-def _restored_states(form: Form, schedule: Schedule, states: Any, final: Any) -> Any:
+def _restored_states(form: Form, schedule: Schedule, states: Sequence[Tensor], final: Sequence[Tensor]) -> list[Tensor]:
     """The state after every step, from rows of all steps; what has no rows has one value for each step."""
 
     def restore(leaf: Tensor, last: Tensor) -> Any:
@@ -123,7 +141,7 @@ def _restored_states(form: Form, schedule: Schedule, states: Any, final: Any) ->
             return schedule.restore(leaf, fill=last)
         return torch.cat([leaf, last.expand(form.max_time - len(leaf))])
 
-    return _nest.map_leaves(restore, states, final)
+    return [restore(leaf, last) for leaf, last in zip(states, final, strict=True)]
 
 
 def _steps(schedule: Schedule, inputs: Any, rows: Sequence[Tensor]) -> list[Any]:

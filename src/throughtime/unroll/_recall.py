@@ -16,9 +16,9 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime.backends._select import Choice, compiling_stops, wanted_backend
-from throughtime.cells._base import RNNCell, initial_state, is_lazy_cell
-from throughtime.compiler import Anatomy
-from throughtime.unroll._engine import Unrolled
+from throughtime.cells._base import RNNCell, initial_state
+from throughtime.compiler import Glance
+from throughtime.unroll._engine import Packers, Unrolled
 from throughtime.unroll._form import Form
 from throughtime.unroll._schedule import Schedule, make_schedule
 
@@ -36,8 +36,9 @@ class Known:
     schedule: Schedule
     blocks: bool
     options: dict[str, Any]
+    pack: Packers
     # The leaves of the zero state, with the batch; None if the cell makes its state in a way of its own.
-    leaves: list[dict[str, Any]] | None
+    zeros: list[dict[str, Any]] | None
     make_state: Callable[[Any], Any]
 
     @classmethod
@@ -55,49 +56,53 @@ class Known:
         blocks = bool(parallel_iterations) or checkpoint_every is not None
         own = type(cell)
         usual = own.zero_state is RNNCell.zero_state and own.get_initial_state is RNNCell.get_initial_state
-        leaves = None
+        zeros = None
         if usual and not given:
             final = _nest.flatten(result.state)
-            leaves = [{"size": leaf.shape, "dtype": leaf.dtype, "device": device} for leaf in final]
+            zeros = [{"size": leaf.shape, "dtype": leaf.dtype, "device": device} for leaf in final]
 
         def make_state(cell: Any) -> Any:
             with torch.device(device):
                 return initial_state(cell, form.batch_size, dtype)
 
         choice = replace(result.choice, anatomy=None)
-        return cls(choice, form, make_schedule(form, None, blocks=blocks), blocks, chosen, leaves, make_state)
+        schedule = make_schedule(form, None, blocks=blocks)
+        pack = Packers(_nest.packer(cell.output_size), _nest.packer(cell.state_size))
+        return cls(choice, form, schedule, blocks, chosen, pack, zeros, make_state)
 
-    def zero_state(self, cell: Any) -> Any:
-        """The state the cell starts from."""
-        if self.leaves is None:
-            return self.make_state(cell)
-        return _nest.pack_as(cell.state_size, [torch.zeros(**leaf) for leaf in self.leaves])
+    def state(self, cell: Any, given: Any) -> list[Tensor]:
+        """The leaves of the state to start from."""
+        if given is None and self.zeros is not None:
+            return [torch.zeros(**leaf) for leaf in self.zeros]
+        state = self.make_state(cell) if given is None else given
+        return _nest.flatten(_nest.conform(cell.state_size, state, "`initial_state`"))
 
 
 class Signature(NamedTuple):
-    """A call as far as its checks and its compilation depend on it."""
+    """A call as far as its checks and its compilation depend on it, and the cell as it is now."""
 
     key: Any
-    anatomy: Anatomy
+    glance: Glance
 
 
 def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> Signature | None:
     """The signature of a call that can be known; None for one that must go through all checks."""
-    ready = isinstance(cell, RNNCell) and "_modules" in vars(cell) and not is_lazy_cell(cell)
-    if type(inputs) is not Tensor or inputs.device.type not in ("cpu", "cuda") or not ready:
+    if type(inputs) is not Tensor or inputs.device.type not in ("cpu", "cuda") or inputs.is_nested:
         return None
     kinds = tuple(map(type, options))
-    if not _PLAIN.issuperset(kinds):
+    if not _PLAIN.issuperset(kinds) or not isinstance(cell, RNNCell) or "_modules" not in vars(cell):
         return None
     leaves = [] if initial_state is None else _nest.flatten(initial_state)
-    if any(type(leaf) is not Tensor for leaf in leaves) or inputs.is_nested or compiling_stops():
+    if any(type(leaf) is not Tensor for leaf in leaves) or compiling_stops():
         return None
-    anatomy = Anatomy(cell)
-    tensors = [inputs, *leaves]
+    glance = Glance.at(cell)
+    if any("_initialize_hook" in vars(module) for module in glance.modules):
+        # Its parameters are still to be made.
+        return None
     kind = inputs.device.type
     key = (
-        anatomy.structure,
-        tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors]),
+        glance.structure,
+        tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in (inputs, *leaves)]),
         type(initial_state),
         options,
         kinds,
@@ -106,7 +111,7 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
         torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind),
         torch.get_default_dtype(),
     )
-    return Signature(key, anatomy)
+    return Signature(key, glance)
 
 
 def recall(signature: Signature) -> Known | None:

@@ -35,6 +35,7 @@ class LoopKernel:
         self._function, self._address = library.function("loop", ctypes.c_void_p), library.address("loop")
         self._layout = make_layout(plan, host)
         self._packers = [make_packer(matrix, host) for matrix in program.given_matrices]
+        self._packed_bytes = sum(packer.bytes for packer in self._packers)
         dtypes = {matrix.dtype for matrix in program.given_matrices}
         self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
         self._row_nanoseconds = nanoseconds_of(program)
@@ -62,9 +63,8 @@ class LoopKernel:
             self._layout.bytes(stop - start, block * (stop - start))
             for block, (start, stop) in zip(blocks, shards, strict=True)
         ]
-        packed = sum(packer.bytes for packer in self._packers)
         # One piece of memory for everything: the panels, then the scratch memory of each shard.
-        memory = torch.empty(ALIGNMENT + packed + sum(sizes), dtype=torch.uint8)
+        memory = torch.empty(ALIGNMENT + self._packed_bytes + sum(sizes), dtype=torch.uint8)
         place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         panels = []
         for packer, matrix in zip(self._packers, matrices, strict=True):

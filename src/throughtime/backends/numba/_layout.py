@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from throughtime.backends.numba._ir import SIZES
 from throughtime.backends.numba._llvm import Host
@@ -31,10 +32,17 @@ class Layout:
 
     def bytes(self, rows: int, block_rows: int) -> int:
         """What a shard of so many rows needs."""
-        total = self.edge * max(rows, block_rows)
-        for sizes, count in ((self.step, rows), (self.block, block_rows)):
-            total += sum(size if kind == "local" else size * count for (kind, _), size in sizes.items())
-        return total
+        fixed, each, prepared = self._sums
+        return fixed + each * rows + prepared * block_rows + self.edge * max(rows, block_rows)
+
+    @cached_property
+    def _sums(self) -> tuple[int, int, int]:
+        """Bytes in all, for each row, and for each row of a block."""
+        single = [size for sizes in (self.step, self.block) for (kind, _), size in sizes.items() if kind == "local"]
+        each, prepared = (
+            sum(size for (kind, _), size in sizes.items() if kind != "local") for sizes in (self.step, self.block)
+        )
+        return sum(single), each, prepared
 
 
 def make_layout(plan: Plan, host: Host) -> Layout:
