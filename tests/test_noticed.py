@@ -132,6 +132,26 @@ def test_a_change_between_two_calls(change: Callable[[Any], None], backend: str)
     check_on(backend, case, LENGTHS)
 
 
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_between_calls_that_are_known(change: Callable[[Any], None]) -> None:
+    """Without gradients and lengths a call that was seen before goes straight to its kernel."""
+    case = case_of(lstm())
+
+    def run() -> list[Tensor]:
+        outputs, state = tt.dynamic_rnn(case.cell, case.inputs, dtype=case.dtype)
+        return [outputs, *state]
+
+    with torch.no_grad():
+        before = [run(), run()]
+        check_close("the same call", *before)
+        change(case.cell)
+        found = run(), run()
+        with tt.backend("reference"):
+            want = run()
+    for one in found:
+        check_close("changed", want, one)
+
+
 @compiled_backends
 @pytest.mark.parametrize("modules", [False, True])
 def test_changes_inside_of_a_module(modules: bool, backend: str) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._memory import empty as _reused
+from throughtime.backends._moves import shifted
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Graph, Program, Section, Value
@@ -54,6 +55,15 @@ class Executable:
             self._lagged = [index for index, (old, _) in enumerate(program.states) if old in set(adjoint.lagged)]
         self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
 
+    @property
+    def works_before(self) -> bool:
+        """Whether torch has something to do before the loop, from inputs."""
+        return bool(self._before.gives)
+
+    def run_invariant(self, env: Env) -> None:
+        """Add what depends on the cell's tensors alone to them."""
+        self._invariant.run(0, env, None)
+
     def draw(self, rows: int, generators: Any) -> Env:
         """The random numbers that depend on nothing, for all rows of all steps."""
         env: Env = {}
@@ -72,7 +82,7 @@ class Executable:
         self._invariant.run(0, env, generators)
         carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
         device = carried[0].device
-        outside = self._before.gives or self._after.gives
+        outside = self.works_before or self._after.gives
         if chunk is None or chunk >= len(steps.active) or not outside:
             self._run_forward(env, carried, steps, generators, self._streams.make(steps.total, device))
             return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
@@ -121,7 +131,7 @@ class Executable:
             lagged = self._lagged_streams(env, initial, steps, block, rows, first)
             for value, (stream, start) in lagged.items():
                 if value in after.takes or value in self._adjoint_before.takes:
-                    local[value] = block.previous(stream, start)
+                    local[value] = _previous(block, stream, start)
             self._adjoint_before.run(block.total, local)
             if rows is None:
                 front, stored = carried, self._adjoint_streams.make(block.total, device)
@@ -289,6 +299,13 @@ def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] | Non
     """The section, as far as it is wanted."""
     nodes = Graph(section.nodes).needed_for(wanted)
     return TorchFunction(section.name, nodes, [value for value in section.gives if value in wanted], reuse)
+
+
+def _previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:
+    """For every row of every step the row of the step before it."""
+    ragged = steps.row_stride == 1 and steps.starts[0] == 0 and steps.counts[-1] != steps.counts[0]
+    found = shifted(stream, initial, steps.active, steps.offset) if ragged else None
+    return steps.previous(stream, initial) if found is None else found
 
 
 def turned(value: Value, stream: Tensor) -> Tensor:

@@ -65,20 +65,20 @@ class NumbaLoop:
     name = "numba"
 
     def __init__(self, lowered: Lowered) -> None:
-        self._kernel = numba.compile_loop(lowered.program)
+        self.kernel = numba.compile_loop(lowered.program)
         parts = [lowered] if lowered.ahead is None else [lowered, lowered.ahead]
-        self._streams = [value for part in parts for value in part.streams]
-        self._lagged = lowered.lagged
-        self._matrices = [value for part in parts for value in part.matrices]
-        self._constants = [
-            constant for part in parts for constant in (*part.constants, *(_filled(*fill) for fill in part.fills))
-        ]
-        self.takes = [*self._streams, *self._matrices, *(c for c in self._constants if isinstance(c, Value))]
+        self.streams = [value for part in parts for value in part.streams]
+        self.lagged = lowered.lagged
+        self.matrices = [value for part in parts for value in part.matrices]
+        self.constants: list[Value | Tensor] = []
+        for part in parts:
+            self.constants += [*part.constants, *(_filled(*fill) for fill in part.fills)]
+        self.takes = [*self.streams, *self.matrices, *(c for c in self.constants if isinstance(c, Value))]
 
     @property
     def source(self) -> str:
         """The kernel, for people."""
-        return self._kernel.source
+        return self.kernel.source
 
     def run(
         self,
@@ -90,11 +90,11 @@ class NumbaLoop:
         generators: Any,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
-        self._kernel.run(
-            [_flat(env[value]) for value in self._streams],
-            [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, self._lagged)],
-            [env[given].contiguous() if isinstance(given, Value) else given for given in self._constants],
-            [env[value] for value in self._matrices],
+        self.kernel.run(
+            [_flat(env[value]) for value in self.streams],
+            [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
+            [env[given].contiguous() if isinstance(given, Value) else given for given in self.constants],
+            [env[value] for value in self.matrices],
             carried,
             stored,
             steps,

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem
-from throughtime.cells._base import RNNCell, check_cell
+from throughtime.cells._base import check_cell
 from throughtime.unroll._arguments import (
     check_checkpoint_every,
     check_dtypes_agree,
@@ -21,10 +20,9 @@ from throughtime.unroll._arguments import (
     check_state,
     note_scope,
 )
-from throughtime.unroll._engine import Unrolled, check_fits, unroll, unroll_compiled
+from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
-from throughtime.unroll._recall import Known, Signature, recall, remember, signature
-from throughtime.unroll._schedule import make_schedule
+from throughtime.unroll._recall import Known, recall, remember, signature
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
@@ -83,7 +81,8 @@ def dynamic_rnn(
         lengths = check_lengths(sequence_length, known.form.batch_size)
         # Without any step there is nothing to run, and nothing is known about that.
         if lengths is None or max(lengths) > 0:
-            return _again(call, known, cell, inputs, lengths, initial_state)
+            result = known.run(call.glance, cell, inputs, lengths, initial_state)
+            return result[:3] if all_states else result[:2]
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)
@@ -106,26 +105,9 @@ def dynamic_rnn(
     result = run()
     note_scope(cell, scope)
     if call is not None and result.choice is not None:
-        remember(call, Known.of(cell, result, form, inputs.device, options, given=initial_state is not None))
+        tensors, given = call.glance.anatomy.tensors, initial_state is not None
+        remember(call, Known.of(cell, tensors, result, form, inputs.device, options, given=given))
     return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
-
-
-def _again(
-    call: Signature, known: Known, cell: Any, inputs: Tensor, lengths: list[int] | None, initial_state: Any
-) -> tuple[Any, ...]:
-    """A call like one that has passed all checks before."""
-    state = known.state(cell, initial_state)
-    for module in call.glance.modules:
-        if isinstance(module, RNNCell):
-            module.begin_sequence()
-    schedule = known.schedule if lengths is None else make_schedule(known.form, lengths, blocks=known.blocks)
-    rows = schedule.rows(inputs)
-    cell.check_values(rows)
-    tensors = call.glance.anatomy.tensors
-    result = unroll_compiled(
-        known.choice, tensors, cell, known.form, schedule, [rows], state, known.pack, **known.options
-    )
-    return result[:3] if known.options["all_states"] else result[:2]
 
 
 def plan_dynamic(

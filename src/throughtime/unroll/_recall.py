@@ -7,7 +7,7 @@ holds as long as nothing that they looked at has changed: the structure of the c
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
+from throughtime.backends._direct import Direct
 from throughtime.backends._select import Choice, compiling_stops, wanted_backend
-from throughtime.cells._base import RNNCell, initial_state
+from throughtime.cells._base import RNNCell, initial_state, is_lazy_cell
 from throughtime.compiler import Glance
-from throughtime.unroll._engine import Packers, Unrolled
+from throughtime.unroll._engine import Packers, Unrolled, unroll_compiled
 from throughtime.unroll._form import Form
 from throughtime.unroll._schedule import Schedule, make_schedule
 
@@ -40,10 +41,20 @@ class Known:
     # The leaves of the zero state, with the batch; None if the cell makes its state in a way of its own.
     zeros: list[dict[str, Any]] | None
     make_state: Callable[[Any], Any]
+    checks_values: bool
+    direct: Direct | None
 
     @classmethod
     def of(
-        cls, cell: Any, result: Unrolled, form: Form, device: torch.device, options: tuple[Any, ...], *, given: bool
+        cls,
+        cell: Any,
+        tensors: Sequence[Tensor],
+        result: Unrolled,
+        form: Form,
+        device: torch.device,
+        options: tuple[Any, ...],
+        *,
+        given: bool,
     ) -> Known:
         """What there is to know once a call has run."""
         assert result.choice is not None
@@ -68,9 +79,32 @@ class Known:
         choice = replace(result.choice, anatomy=None)
         schedule = make_schedule(form, None, blocks=blocks)
         pack = Packers(_nest.packer(cell.output_size), _nest.packer(cell.state_size))
-        return cls(choice, form, schedule, blocks, chosen, pack, zeros, make_state)
+        checks_values = own.check_values is not RNNCell.check_values
+        direct = None
+        if choice.executable is not None and not all_states and not blocks:
+            direct = Direct.of(choice.executable, schedule.steps, tensors)
+        return cls(choice, form, schedule, blocks, chosen, pack, zeros, make_state, checks_values, direct)
 
-    def state(self, cell: Any, given: Any) -> list[Tensor]:
+    def run(self, glance: Glance, cell: Any, inputs: Tensor, lengths: list[int] | None, given: Any) -> Unrolled:
+        """The same call on other values."""
+        tensors = glance.anatomy.tensors
+        state = self._state(cell, given)
+        for module in glance.modules:
+            if isinstance(module, RNNCell):
+                module.begin_sequence()
+        schedule = self.schedule if lengths is None else make_schedule(self.form, lengths, blocks=self.blocks)
+        if self.direct is not None and schedule is self.schedule and not self.checks_values:
+            own = state if given is None else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+            outputs = self.direct.run(tensors, [inputs], own)
+            if outputs is not None:
+                return Unrolled(self.pack.outputs([*map(schedule.restore, outputs)]), self.pack.state(own), None)
+        rows = schedule.rows(inputs)
+        cell.check_values(rows)
+        return unroll_compiled(
+            self.choice, tensors, cell, self.form, schedule, [rows], state, self.pack, **self.options
+        )
+
+    def _state(self, cell: Any, given: Any) -> list[Tensor]:
         """The leaves of the state to start from."""
         if given is None and self.zeros is not None:
             return [torch.zeros(**leaf) for leaf in self.zeros]
@@ -95,10 +129,11 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
     leaves = [] if initial_state is None else _nest.flatten(initial_state)
     if any(type(leaf) is not Tensor for leaf in leaves) or compiling_stops():
         return None
-    glance = Glance.at(cell)
-    if any("_initialize_hook" in vars(module) for module in glance.modules):
-        # Its parameters are still to be made.
-        return None
+    glance = Glance.last(cell)
+    if glance is None:
+        if is_lazy_cell(cell):
+            return None
+        glance = Glance(cell)
     kind = inputs.device.type
     key = (
         glance.structure,

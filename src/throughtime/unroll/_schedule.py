@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from throughtime import _nest
+from throughtime.backends._moves import Moves, can_move
+from throughtime.backends._select import compiling_stops
 from throughtime.backends._step import is_row_leaf
 from throughtime.backends._steps import Steps
 from throughtime.unroll._form import Form, Padded
@@ -120,34 +122,31 @@ class Ragged(Schedule):
 
     def __init__(self, form: Form, lengths: list[int], reverse: bool) -> None:
         self._form = form
+        self._reverse = reverse
         # numpy, because it takes a fraction of the time of torch for so little work.
-        length = np.array(lengths, dtype=np.int64)
-        order = np.argsort(-length, kind="stable")
-        sorted_length = length[order]
-        steps = np.arange(sorted_length[0] if len(sorted_length) else 0)
-        active = np.searchsorted(-sorted_length, -steps, side="left")
-        self.active = active.tolist()
-        # The pairs (time, place) of all real steps, time-major: the order in which the loop walks through them.
-        time = np.repeat(steps, active)
-        place = np.arange(len(time)) - np.repeat(np.cumsum(active) - active, active)
-        row = order[place]
-        when = torch.from_numpy(length[row] - 1 - time if reverse else time)
-        self._order = torch.from_numpy(order)
-        self._positions = form.positions(torch.from_numpy(row), when)
-        self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._length = np.array(lengths, dtype=np.int64)
+        self._order = np.argsort(-self._length, kind="stable")
+        longest = self._length[self._order]
+        steps = np.arange(longest[0] if len(longest) else 0)
+        self._active = np.searchsorted(-longest, -steps, side="left")
+        self.active = self._active.tolist()
+        self._on_device: dict[tuple[str, torch.device], Tensor] = {}
 
     @property
     def steps(self) -> Steps:
-        active = torch.tensor(self.active)
+        active = torch.from_numpy(self._active)
         return Steps(active, active.cumsum(0) - active, 1, self._form.batch_size)
 
     def rows(self, leaf: Any) -> Tensor:
         rows = self._form.rows(leaf)
-        positions, _ = self._indices(rows.device)
-        return rows.index_select(0, positions)
+        if self._is_moved(rows):
+            return self._moves.pack(rows)
+        return rows.index_select(0, self._index("positions", rows.device))
 
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
-        positions, _ = self._indices(rows.device)
+        if fill is None and self._is_moved(rows):
+            return self._form.restore(self._moves.unpack(rows))
+        positions = self._index("positions", rows.device)
         blank = self._form.blank(rows, fill)
         if fill is not None and blank is not None:
             return self._form.restore(blank.index_copy(0, positions, rows))
@@ -167,12 +166,45 @@ class Ragged(Schedule):
         return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=True), state)
 
     def _reorder(self, leaf: Any, *, inverse: bool) -> Any:
-        if not is_row_leaf(leaf):
+        if not is_row_leaf(leaf) or self._is_sorted:
             return leaf
-        _, order = self._indices(leaf.device)
-        return leaf.index_select(0, order.argsort() if inverse else order)
+        return leaf.index_select(0, self._index("inverse" if inverse else "order", leaf.device))
 
-    def _indices(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        if device not in self._on_device:
-            self._on_device[device] = (self._positions.to(device), self._order.to(device))
-        return self._on_device[device]
+    @cached_property
+    def _is_sorted(self) -> bool:
+        """Whether the batch came in the order of the loop."""
+        return bool((self._order[1:] > self._order[:-1]).all())
+
+    def _is_moved(self, rows: Tensor) -> bool:
+        """Whether machine code can move the rows: plain memory, and nobody who wants to see it done."""
+        plain = type(rows) in (Tensor, nn.Parameter) and rows.device.type == "cpu"
+        return plain and isinstance(self._form, Padded) and can_move() and compiling_stops() is None
+
+    @cached_property
+    def _moves(self) -> Moves:
+        form = self._form
+        assert isinstance(form, Padded)
+        row_step, time_step = (1, form.batch_size) if form.time_major else (form.max_time, 1)
+        begin, length = self._order * row_step, self._length[self._order]
+        return Moves(begin, length, self._active, time=form.max_time, time_step=time_step, backwards=self._reverse)
+
+    def _index(self, name: str, device: torch.device) -> Tensor:
+        """Where rows lie, or the order of the batch, on a device."""
+        found = self._on_device.get((name, device))
+        if found is None:
+            found = self._on_device[name, device] = getattr(self, f"_{name}_index")().to(device)
+        return found
+
+    def _positions_index(self) -> Tensor:
+        """The pairs (time, place) of all real steps, time-major: the order in which the loop walks through them."""
+        time = np.repeat(np.arange(len(self._active)), self._active)
+        place = np.arange(len(time)) - np.repeat(np.cumsum(self._active) - self._active, self._active)
+        row = self._order[place]
+        when = self._length[row] - 1 - time if self._reverse else time
+        return self._form.positions(torch.from_numpy(row), torch.from_numpy(when))
+
+    def _order_index(self) -> Tensor:
+        return torch.from_numpy(self._order)
+
+    def _inverse_index(self) -> Tensor:
+        return torch.from_numpy(np.argsort(self._order))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,16 @@ from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_
 from throughtime.backends.numba._source import write_source
 from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import LoopProgram
+
+
+class Division(NamedTuple):
+    """Steps, and the shards of their rows: which rows, steps and rows of a block, bytes of scratch memory."""
+
+    steps: Steps
+    first: int
+    last: int
+    shards: list[tuple[tuple[int, int], int, int, int]]
+    scratch_bytes: int
 
 
 class LoopKernel:
@@ -57,34 +68,50 @@ class LoopKernel:
         """Run steps `first` to `last` (backwards if the program is); see the README for the arguments."""
         if last <= first:
             return
+        self.launch(
+            self.divide(steps, first, last, threads),
+            [
+                *[tensor.data_ptr() for tensor in streams],
+                *[stream.data_ptr() for stream, _ in lagged],
+                *[initial.data_ptr() for _, initial in lagged],
+                *[tensor.data_ptr() for tensor in constants],
+            ],
+            [(matrix.data_ptr(), *matrix.stride()) for matrix in matrices],
+            [*[tensor.data_ptr() for tensor in carried], *[tensor.data_ptr() for tensor in stored]],
+            origin,
+        )
+
+    def divide(self, steps: Steps, first: int, last: int, threads: int) -> Division:
+        """Who does what of some steps."""
         shards = self._shards(steps, first, last, threads)
         blocks = [max(1, min(BLOCK_ROWS // (stop - start), last - first)) for start, stop in shards]
-        sizes = [
-            self._layout.bytes(stop - start, block * (stop - start))
-            for block, (start, stop) in zip(blocks, shards, strict=True)
-        ]
+        rows = [block * (stop - start) for block, (start, stop) in zip(blocks, shards, strict=True)]
+        sizes = [self._layout.bytes(stop - start, most) for most, (start, stop) in zip(rows, shards, strict=True)]
+        return Division(steps, first, last, list(zip(shards, blocks, rows, sizes, strict=True)), sum(sizes))
+
+    def launch(
+        self,
+        division: Division,
+        inputs: Sequence[int],
+        matrices: Sequence[tuple[int, ...]],
+        results: Sequence[int],
+        origin: int = 0,
+    ) -> None:
+        """Run on addresses, in the order of `run`; matrices with the steps from row to row and column to column."""
         # One piece of memory for everything: the panels, then the scratch memory of each shard.
-        memory = torch.empty(ALIGNMENT + self._packed_bytes + sum(sizes), dtype=torch.uint8)
+        memory = torch.empty(ALIGNMENT + self._packed_bytes + division.scratch_bytes, dtype=torch.uint8)
         place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         panels = []
-        for packer, matrix in zip(self._packers, matrices, strict=True):
-            packer(matrix, place)
+        for packer, (source, down, across) in zip(self._packers, matrices, strict=True):
+            packer(source, down, across, place)
             panels.append(place)
             place += packer.bytes
-        addresses = [
-            *[tensor.data_ptr() for tensor in streams],
-            *[stream.data_ptr() for stream, _ in lagged],
-            *[initial.data_ptr() for _, initial in lagged],
-            *[tensor.data_ptr() for tensor in constants],
-            *panels,
-            *[tensor.data_ptr() for tensor in carried],
-            *[tensor.data_ptr() for tensor in stored],
-        ]
-        head = (steps.active.data_ptr(), steps.offset.data_ptr(), first, last)
+        steps = division.steps
+        head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
         frames = []
-        for (start, stop), block, size in zip(shards, blocks, sizes, strict=True):
-            rest = (start, stop, steps.row_stride, origin, block, block * (stop - start), place, 0, *self._products)
-            frames.append(array("q", (*head, *rest, *addresses)))
+        for (start, stop), block, block_rows, size in division.shards:
+            rest = (start, stop, steps.row_stride, origin, block, block_rows, place, 0, *self._products)
+            frames.append(array("q", (*head, *rest, *inputs, *panels, *results)))
             place += size
         self._run_frames(frames)
 

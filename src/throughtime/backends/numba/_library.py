@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from throughtime.backends.numba import _llvm
 from throughtime.backends.numba._cache import cached
@@ -57,11 +56,10 @@ class Packer:
     pack_columns: _Pack
     pack_any: _Pack
 
-    def __call__(self, value: Tensor, address: int) -> None:
-        """Write the panels of `value` to `address`."""
-        down, across = value.stride()
+    def __call__(self, source: int, down: int, across: int, address: int) -> None:
+        """Write the panels of the matrix at `source`, with the given strides, to `address`."""
         pack = self.pack_rows if across == 1 else self.pack_columns if down == 1 else self.pack_any
-        pack(value.data_ptr(), down * self.size, across * self.size, self.rows, self.columns, address)
+        pack(source, down * self.size, across * self.size, self.rows, self.columns, address)
 
 
 def make_packer(matrix: Matrix, host: _llvm.Host) -> Packer:

@@ -31,13 +31,14 @@ _FLOATING = POINTWISE - {"bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xo
 
 def refusal(program: LoopProgram) -> str | None:
     """Why this backend cannot take `program`, or None if it can."""
-    if not _has_llvm():
+    if not is_installed():
         return "llvmlite is not installed"
     return next(_reasons(program), None)
 
 
 @functools.cache
-def _has_llvm() -> bool:
+def is_installed() -> bool:
+    """Whether there is a compiler for kernels."""
     return importlib.util.find_spec("llvmlite") is not None
 
 

@@ -1,0 +1,117 @@
+"""A call that is nothing but its kernel: small networks are called often, and every microsecond around one counts.
+
+Without gradients, an unroll of equally long sequences often has no work outside of its kernel. Where all that the
+kernel reads lies in the inputs, in the state, or in a known place of one of the cell's tensors, its addresses are all
+there is to find out at a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from throughtime.backends._execute import Executable
+from throughtime.backends._numba_loop import NumbaLoop
+from throughtime.backends._steps import Steps
+from throughtime.backends._torch_code import Env
+from throughtime.compiler import Value
+
+
+class _Place(NamedTuple):
+    """A part of one of the tensors of a cell: which one, bytes from its beginning, and strides."""
+
+    tensor: int
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Direct:
+    """The kernel of a call, with places for all that it reads and writes."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        loop: NumbaLoop,
+        steps: Steps,
+        tensors: Sequence[Tensor],
+        places: dict[Value, _Place],
+    ) -> None:
+        program = executable.program
+        self._kernel = loop.kernel
+        self._threads = torch.get_num_threads()
+        self._division = self._kernel.divide(steps, 0, len(steps.active), self._threads)
+        self._inputs = [program.inputs.index(value) for value in loop.streams]
+        self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
+        self._matrices = [places[value] for value in loop.matrices]
+        self._shapes = [
+            ([steps.total, *(size for size in value.shape if isinstance(size, int))], value.dtype)
+            for value in program.loop.stored
+        ]
+        self._outputs = [program.loop.stored.index(value) for value in program.outputs]
+        # Parts of these are at known distances from their beginnings only as long as they lie in memory as they do now.
+        self._strides = [(place.tensor, tensors[place.tensor].stride()) for place in places.values()]
+
+    @classmethod
+    def of(cls, executable: Executable, steps: Steps, tensors: Sequence[Tensor]) -> Direct | None:
+        """The direct way of a call like one that has just run; None if there is more to it than a kernel."""
+        program, loop = executable.program, executable.loops[0]
+        if program.adjoint is not None or not isinstance(loop, NumbaLoop) or not steps.total:
+            return None
+        if program.drawn.nodes or executable.works_before or program.after.nodes or loop.lagged:
+            return None
+        outputs, stored = set(program.outputs), set(program.loop.stored)
+        if not stored.issuperset(outputs) or len(outputs) < len(program.outputs):
+            return None
+        if any(value.row_axis for value in stored) or not set(program.inputs).issuperset(loop.streams):
+            return None
+        env = dict(zip(program.tensors, tensors, strict=True))
+        with torch.no_grad():
+            executable.run_invariant(env)
+        wanted = [*loop.matrices, *(given for given in loop.constants if isinstance(given, Value))]
+        places = _places(wanted, env, tensors)
+        return None if places is None else cls(executable, loop, steps, tensors, places)
+
+    def run(self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]) -> list[Tensor] | None:
+        """The outputs [N, ...]; the state changes in place. None if something lies elsewhere than it did."""
+        if torch.get_num_threads() != self._threads or not all(map(torch.Tensor.is_contiguous, inputs)):
+            return None
+        for index, strides in self._strides:
+            if tensors[index].stride() != strides:
+                return None
+        starts = [tensor.data_ptr() for tensor in tensors]
+        stored = [torch.empty(shape, dtype=dtype) for shape, dtype in self._shapes]
+        self._kernel.launch(
+            self._division,
+            [
+                *[inputs[index].data_ptr() for index in self._inputs],
+                *[
+                    starts[given.tensor] + given.offset if isinstance(given, _Place) else given.data_ptr()
+                    for given in self._constants
+                ],
+            ],
+            [(starts[tensor] + offset, *strides) for tensor, offset, strides in self._matrices],
+            [*[leaf.data_ptr() for leaf in state], *[stream.data_ptr() for stream in stored]],
+        )
+        return [stored[place] for place in self._outputs]
+
+
+def _places(wanted: Sequence[Value], env: Env, tensors: Sequence[Tensor]) -> dict[Value, _Place] | None:
+    """Where in the cell's tensors the wanted values lie; None if one of them lies elsewhere."""
+    places: dict[Value, _Place] = {}
+    for value in wanted:
+        found = env.get(value)
+        index = None if found is None else _owner(found, tensors)
+        if found is None or index is None or (found.ndim != 2 and not found.is_contiguous()):
+            return None
+        places[value] = _Place(index, found.data_ptr() - tensors[index].data_ptr(), found.stride())
+    return places
+
+
+def _owner(part: Tensor, tensors: Sequence[Tensor]) -> int | None:
+    storage = part.untyped_storage().data_ptr()
+    owners = [index for index, tensor in enumerate(tensors) if tensor.untyped_storage().data_ptr() == storage]
+    # Several tensors on one storage may part ways.
+    return owners[0] if len(owners) == 1 else None

@@ -1,0 +1,128 @@
+"""Rows between padded sequences and the packed rows of steps, as machine code: one copy a row, no tables of places."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable, Sequence
+
+from throughtime.backends.numba._ir import Builder, Value, integer, module
+from throughtime.backends.numba._library import load
+from throughtime.backends.numba._llvm import Library
+from throughtime.backends.numba._team import is_usable, team
+
+MOVE = ("packed", "padded", "offset", "begin", "length", "backwards", "time_step", "time", "row_first", "row_last",
+        "size", "unpack")  # fmt: skip
+"""What a move is told: one 64-bit number or address each.
+
+Row r of step t is number `offset[t] + r` of the packed rows, and number `begin[r] + t * time_step` of the padded ones,
+if it is not counted `backwards` from the end of its sequence. Unpacked rows past the `length[r]` of a sequence are
+zeros. A row has `size` bytes.
+"""
+SHIFT = ("stream", "out", "offset", "active", "steps", "size")
+"""`out` has for each row of each step but the first the row of the step before."""
+_POINTERS = frozenset({"packed", "padded", "offset", "begin", "length", "stream", "out", "active"})
+WORTH_A_THREAD = 1 << 18
+"""Bytes that are worth a thread of their own."""
+
+
+def move(frames: Sequence[array[int]]) -> None:
+    """Run some moves, each on a thread."""
+    _run("move", frames)
+
+
+def shift(frame: array[int]) -> None:
+    """Run a shift."""
+    _run("shift", [frame])
+
+
+def _run(name: str, frames: Sequence[array[int]]) -> None:
+    call, address = _code(name)
+    starts = [frame.buffer_info()[0] for frame in frames]
+    together = team() if len(starts) > 1 and is_usable() else None
+    if together is not None:
+        together.run(address, starts)
+        return
+    for start in starts:
+        call(start)
+
+
+@functools.cache
+def _code(name: str) -> tuple[Callable[..., None], int]:
+    library = _library()
+    return library.function(name, ctypes.c_void_p), library.address(name)
+
+
+@functools.cache
+def _library() -> Library:
+    return load(module([_move(), _shift()]))
+
+
+def _arguments(b: Builder, names: Sequence[str]) -> dict[str, Value]:
+    frame = b.parameters["frame"]
+    return {
+        name: b.load("ptr" if name in _POINTERS else "i64", b.advance(frame, place, 8))
+        for place, name in enumerate(names)
+    }
+
+
+def _entry(b: Builder, table: Value, place: Value) -> Value:
+    return b.load("i64", b.advance(table, place, 8))
+
+
+def _row(b: Builder, base: Value, place: Value, size: Value) -> Value:
+    return b.advance(base, b.binary("mul", place, size))
+
+
+def _copy(b: Builder, target: Value, source: Value, size: Value) -> None:
+    b.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+    b.void(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, {size}, i1 false)")
+
+
+def _clear(b: Builder, target: Value, size: Value) -> None:
+    b.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+    b.void(f"call void @llvm.memset.p0.i64({target}, i8 0, {size}, i1 false)")
+
+
+def _move() -> Builder:
+    b = Builder("move", [("frame", "ptr noalias")])
+    p = _arguments(b, MOVE)
+    zero = integer(0)
+    unpack = b.compare("ne", p["unpack"], zero)
+    count = b.binary("sub", p["row_last"], p["row_first"])
+    with b.when(b.compare("sgt", count, zero)), b.loop(count, stem="row") as (rows, _):
+        row = b.binary("add", rows.index, p["row_first"])
+        begin, length = _entry(b, p["begin"], row), _entry(b, p["length"], row)
+        last = b.binary("mul", b.binary("sub", length, integer(1)), p["time_step"])
+        back = b.compare("ne", p["backwards"], zero)
+        first = b.binary("add", begin, b.select(back, last, zero))
+        step = b.select(back, b.binary("sub", zero, p["time_step"]), p["time_step"])
+        with b.when(b.compare("sgt", length, zero)), b.loop(length, stem="time") as (time, _):
+            place = b.binary("add", _entry(b, p["offset"], time.index), row)
+            packed = _row(b, p["packed"], place, p["size"])
+            padded = _row(b, p["padded"], b.binary("add", first, b.binary("mul", time.index, step)), p["size"])
+            _copy(b, b.select(unpack, padded, packed), b.select(unpack, packed, padded), p["size"])
+        left = b.binary("sub", p["time"], length)
+        with b.when(b.binary("and", unpack, b.compare("sgt", left, zero))):
+            end = b.binary("add", begin, b.binary("mul", length, p["time_step"]))
+            # Side by side, or a step of all rows apart.
+            together = b.compare("eq", p["time_step"], integer(1))
+            pieces = b.select(together, integer(1), left)
+            size = b.select(together, b.binary("mul", left, p["size"]), p["size"])
+            with b.loop(pieces, stem="rest") as (rest, _):
+                place = b.binary("add", end, b.binary("mul", rest.index, p["time_step"]))
+                _clear(b, _row(b, p["padded"], place, p["size"]), size)
+    return b
+
+
+def _shift() -> Builder:
+    b = Builder("shift", [("frame", "ptr noalias")])
+    p = _arguments(b, SHIFT)
+    count = b.binary("sub", p["steps"], integer(1))
+    with b.when(b.compare("sgt", count, integer(0))), b.loop(count, stem="step") as (steps, _):
+        here = b.binary("add", steps.index, integer(1))
+        size = b.binary("mul", _entry(b, p["active"], here), p["size"])
+        source = _row(b, p["stream"], _entry(b, p["offset"], steps.index), p["size"])
+        _copy(b, _row(b, p["out"], _entry(b, p["offset"], here), p["size"]), source, size)
+    return b
