@@ -84,7 +84,9 @@ class Executable:
         device = carried[0].device
         outside = self.works_before or self._after.gives
         if chunk is None or chunk >= len(steps.active) or not outside:
-            self._run_forward(env, carried, steps, generators, self._streams.make(steps.total, device))
+            # Packed rows are unpacked before anybody sees them.
+            stored = self._streams.make(steps.total, device, hidden=steps.is_ragged)
+            self._run_forward(env, carried, steps, generators, stored)
             return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
         wanted = list(dict.fromkeys([*program.outputs, *self.kept]))
         whole = _Whole(steps.total, wanted)
@@ -205,9 +207,12 @@ class _Streams:
         ]
         self._turned = [value for value in stored if value.row_axis]
 
-    def make(self, rows: int, device: torch.device) -> list[Tensor]:
-        """A stream [rows, ...] for each value."""
-        return [make((rows, *shape), dtype=dtype, device=device) for make, shape, dtype in self._shapes]
+    def make(self, rows: int, device: torch.device, *, hidden: bool = False) -> list[Tensor]:
+        """A stream [rows, ...] for each value; nobody outside will see any of them if they are `hidden`."""
+        return [
+            (_reused if hidden else make)((rows, *shape), dtype=dtype, device=device)
+            for make, shape, dtype in self._shapes
+        ]
 
     def enter(self, env: Env, streams: Sequence[Tensor]) -> None:
         """Make the streams known as the values they are."""
@@ -303,8 +308,7 @@ def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] | Non
 
 def _previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:
     """For every row of every step the row of the step before it."""
-    ragged = steps.row_stride == 1 and steps.starts[0] == 0 and steps.counts[-1] != steps.counts[0]
-    found = shifted(stream, initial, steps.active, steps.offset) if ragged else None
+    found = shifted(stream, initial, steps.active, steps.offset) if steps.is_ragged else None
     return steps.previous(stream, initial) if found is None else found
 
 

@@ -42,7 +42,7 @@ class Moves:
             packed: Tensor = _Pack.apply(self, padded)  # type: ignore[no-untyped-call]
             return packed
         padded = padded.contiguous()
-        packed = torch.empty(self._total, *padded.shape[1:], dtype=padded.dtype)
+        packed = empty((self._total, *padded.shape[1:]), padded.dtype, padded.device)
         self._move(packed, padded, unpack=False)
         return packed
 

@@ -11,6 +11,11 @@ from torch import Tensor
 from throughtime.backends._memory import empty
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device; a GPU fetches it when it gets there, and nobody waits."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
 @dataclass(frozen=True)
 class Steps:
     """Where the rows of every step lie in a stream: row r of step t is at `offset[t] + r * row_stride`.
@@ -40,6 +45,11 @@ class Steps:
     def total(self) -> int:
         """The number of rows of all steps: the sum of the lengths."""
         return int(self.active.sum())
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether rows end at different steps: then they lie packed, step by step."""
+        return self.row_stride == 1 and self.counts[-1] != self.counts[0]
 
     def block(self, first: int, last: int) -> tuple[Steps, slice]:
         """Steps `first` to `last`, not included, as steps of their own, and which rows of a stream are theirs.
@@ -88,7 +98,7 @@ class Steps:
             parts = [initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]]
             return torch.cat(parts, out=shifted)
         shifted[:first] = initial[:first]
-        torch.index_select(stream, 0, self._index_before.to(stream.device), out=shifted[first:])
+        torch.index_select(stream, 0, sent(self._index_before, stream.device), out=shifted[first:])
         return shifted
 
     @cached_property
