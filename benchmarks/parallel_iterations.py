@@ -1,6 +1,7 @@
 """What `parallel_iterations` trades: memory and time of one call as it shrinks, each in a fresh process.
 
-Outputs and gradients are compared with those of the default before anything is measured.
+Outputs and gradients are compared with those of the default before anything is measured. Inference runs on `aten`:
+in a kernel there is nothing to bound.
 
     python benchmarks/parallel_iterations.py [--quick]
 """
@@ -20,12 +21,13 @@ from runs import check, inference, ours, training
 from shapes import Shape
 from suite import Options, read_options, run_suite
 
+import throughtime as tt
 from user_cells import lstm
 
 SHAPE = Shape(64, 512, 256, 256)
 QUICK_SHAPE = Shape(8, 16, 32, 32)
 VALUES = (None, 256, 64, 16, 4, 1)
-MODES = ("inference", "training")
+MODES = {"inference on aten": "aten", "training": "auto"}
 
 
 def prepared(case: dict[str, Any]) -> Callable[[int | None], Callable[[], Any]]:
@@ -45,11 +47,12 @@ def prepared(case: dict[str, Any]) -> Callable[[int | None], Callable[[], Any]]:
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: growth of memory, then time, then whether the results are those of the default."""
     shape, value = case["shape"], case["value"]
-    prepared({**case, "shape": [2, 3, *shape[2:]]})(value)()
-    step = prepared(case)
-    mib = growth(step(value))
-    seconds = interleaved({"throughtime": timed(step(value))}, rounds=case["rounds"], seconds=case["seconds"])
-    difference = check(str(value), step(value)(), step(None)())
+    with tt.backend(MODES[case["mode"]]):
+        prepared({**case, "shape": [2, 3, *shape[2:]]})(value)()
+        step = prepared(case)
+        mib = growth(step(value))
+        seconds = interleaved({"throughtime": timed(step(value))}, rounds=case["rounds"], seconds=case["seconds"])
+        difference = check(str(value), step(value)(), step(None)())
     return {"mib": mib, "seconds": seconds["throughtime"], "difference": difference}
 
 

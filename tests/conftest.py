@@ -28,12 +28,15 @@ AREAS = {
     "kernels": "generated kernels against what they stand for",
     "conformance": "cells, unrolls, layouts, lengths and dtypes against each other",
     "properties": "statements that hold for every case hypothesis can find",
+    "decoding": "decoders, helpers, attention and beam search",
     "gradients": "gradients against finite differences, second order included",
     "errors": "bad arguments: the type and the wording of what is raised",
     "memory": "swapping and recomputing change no result",
     "examples": "the listings in examples/",
     "docs": "examples in docstrings, the README and the pages of docs/",
+    "training": "batches, losses, the training loop, checkpoints, several workers",
     "cli": "the `throughtime` command",
+    "report": "the report of a run, in a real browser, and its pictures",
     "architecture": "the rules of the code base, and of this test run",
 }
 

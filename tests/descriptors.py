@@ -223,4 +223,53 @@ DESCRIPTORS = [
     nest("dict state", 3, {"z": 2, "a": (3, 1)}, {"y": 2, "b": [1]}),
     nest("matrix rows", torch.Size([2, 2]), torch.Size([2, 3]), torch.Size([3, 2])),
 ]
-BY_NAME = {descriptor.name: descriptor for descriptor in DESCRIPTORS}
+
+more = tt.cells
+GRID = {"feature_size": 2, "frequency_skip": 1}
+MORE_DESCRIPTORS = [
+    Descriptor("IndRNN", more.IndRNNCell),
+    Descriptor("IndyGRU", more.IndyGRUCell),
+    Descriptor("IndyLSTM", more.IndyLSTMCell),
+    Descriptor("SRU", more.SRUCell),
+    Descriptor("UGRNN", more.UGRNNCell),
+    Descriptor("Intersection", lambda _: more.IntersectionRNNCell(3)),
+    Descriptor("Intersection projected", lambda units: more.IntersectionRNNCell(units, num_in_proj=units)),
+    Descriptor("MinimalGatedUnit", more.MinimalGatedUnitCell),
+    Descriptor("MinimalRNN", more.MinimalRNNCell),
+    Descriptor("CFN", more.CFNCell),
+    Descriptor("LayerNormBasicLSTM", more.LayerNormBasicLSTMCell),
+    Descriptor("LayerNormBasicLSTM off", lambda units: more.LayerNormBasicLSTMCell(units, layer_norm=False)),
+    Descriptor("LayerNormLSTM", lambda units: more.LayerNormLSTMCell(units, True, 0.7, None, 3, 0.4, layer_norm=True)),
+    Descriptor("LayerNormGRU", more.LayerNormGRUCell),
+    Descriptor("Coupled", lambda units: more.CoupledInputForgetGateLSTMCell(units, True, num_proj=2, proj_clip=0.5)),
+    Descriptor(
+        "Coupled normalised", lambda u: more.CoupledInputForgetGateLSTMCell(u, state_is_tuple=False, layer_norm=True)
+    ),
+    Descriptor("WeightNormLSTM", lambda units: more.WeightNormLSTMCell(units, use_peepholes=True, num_proj=2)),
+    Descriptor("GLSTM", lambda units: more.GLSTMCell(units, num_proj=2, number_of_groups=2), 4),
+    Descriptor("NAS", lambda units: more.NASCell(units, num_proj=2, use_bias=True)),
+    Descriptor("Phased", lambda units: more.PhasedLSTMCell(units, use_peepholes=True), (1, 3)),
+    Descriptor("ConvLSTM", lambda _: more.ConvLSTMCell(2, (3, 2, 1), 2, (3, 2)), torch.Size([3, 2, 1])),
+    Descriptor("Conv1DLSTM", lambda _: more.Conv1DLSTMCell((4, 2), 2, (3,), skip_connection=True), torch.Size([4, 2])),
+    Descriptor("Conv2DLSTM", lambda _: more.Conv2DLSTMCell((3, 2, 1), 2, (3, 2)), torch.Size([3, 2, 1])),
+    Descriptor("Conv3DLSTM", lambda _: more.Conv3DLSTMCell((2, 2, 2, 1), 1, (1, 3, 2)), torch.Size([2, 2, 2, 1])),
+    Descriptor("TimeFreqLSTM", lambda units: more.TimeFreqLSTMCell(units, True, 0.7, **GRID, input_size=4), 4),
+    Descriptor("GridLSTM", lambda units: more.GridLSTMCell(units, True, num_frequency_blocks=[3], **GRID), 4),
+    Descriptor("BidirectionalGridLSTM", lambda u: more.BidirectionalGridLSTMCell(u, num_frequency_blocks=[2], **GRID)),
+    Descriptor("Attention", lambda units: more.AttentionCellWrapper(tt.LSTMCell(units), 3)),
+    Descriptor("Highway", lambda _: more.HighwayWrapper(tt.GRUCell(3), couple_carry_transform_gates=False)),
+    Descriptor("Compiled", lambda units: more.CompiledWrapper(tt.GRUCell(units))),
+    Descriptor("LSTMBlock", lambda units: more.LSTMBlockCell(units, cell_clip=0.0, use_peephole=True)),
+    Descriptor("GRUBlock", more.GRUBlockCell),
+    Descriptor("GRUBlockV2", more.GRUBlockCellV2),
+    # Masks of a step cannot be those of the oracle, which sees one sequence at a time: without them.
+    Descriptor("Zoneout", lambda units: more.ZoneoutWrapper(tt.LSTMCell(units), tt.LSTMStateTuple(0.5, 0.1)).eval()),
+    Descriptor("RecurrentDropoutLSTM", lambda units: more.RecurrentDropoutLSTMCell(units, 0.7).eval()),
+    Descriptor("RecurrentDropoutGRU", lambda units: more.RecurrentDropoutGRUCell(units, 0.7).eval()),
+    Descriptor("SLSTM", lambda units: more.SLSTMCell(units, num_heads=2)),
+    Descriptor("SLSTM exponential", lambda units: more.SLSTMCell(units, exponential_forget_gate=True)),
+    Descriptor("NTM", lambda units: more.NTMCell(tt.LSTMCell(units), 5, 3, 1, 1, output_dim=2)),
+]
+"""Cells beyond the core: a line each, and a smaller matrix of tests."""
+
+BY_NAME = {descriptor.name: descriptor for descriptor in [*DESCRIPTORS, *MORE_DESCRIPTORS]}

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from backends import REFUSED, every_backend, raises_refusal
-from descriptors import BY_NAME, DESCRIPTORS, Descriptor, poisoned
+from descriptors import BY_NAME, DESCRIPTORS, MORE_DESCRIPTORS, Descriptor, poisoned
 from unrolls import EVERY_BACKEND, EVERY_UNROLL, UNROLLS, Unroll, clipped
 
 pytestmark = pytest.mark.covers("conformance")
@@ -43,7 +43,7 @@ def cells(*names: str) -> pytest.MarkDecorator:
 
 def test_every_public_cell_has_a_line() -> None:
     public = {value for home in (tt, tt.cells) for value in map(home.__dict__.get, home.__all__) if _is_cell(value)}
-    described = {type(descriptor.make(3)) for descriptor in DESCRIPTORS}
+    described = {type(descriptor.make(4)) for descriptor in [*DESCRIPTORS, *MORE_DESCRIPTORS]}
     assert {cell.__name__ for cell in public - described} == set()
 
 
@@ -153,7 +153,7 @@ def test_no_steps(descriptor: Descriptor, layout: str) -> None:
     EVERY_UNROLL[layout].check(descriptor.case(3, 0), None)
 
 
-@cells(*(name for name in BY_NAME if name not in ROWLESS))
+@cells(*(descriptor.name for descriptor in DESCRIPTORS if descriptor.name not in ROWLESS))
 @pytest.mark.parametrize("lengths", [None, []], ids=["none", "empty"])
 @pytest.mark.parametrize("layout", ["dynamic", "dynamic time-major", "static", "both", "both static"])
 def test_no_rows(descriptor: Descriptor, layout: str, lengths: list[int] | None) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import runpy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,78 @@ def test_own_cell() -> None:
 def test_train() -> None:
     history = run("train")["history"]
     assert history[-1] > 0.8 > history[0]
+
+
+def test_grapheme_to_phoneme(tmp_path: Path) -> None:
+    main = run("grapheme_to_phoneme")["main"]
+
+    def train(name: str, *options: str) -> dict[str, Any]:
+        small = "--words 90 --epochs 1 --units 8 --batch 32 --beam 3 --say reading".split()
+        log = tmp_path / f"{name}.log"
+        errors = main([*small, "--checkpoint", str(tmp_path / f"{name}.pt"), "--log", str(log), *options])
+        return {"errors": errors, "log": log.read_text()}
+
+    whole = train("whole")
+    assert "81 words to learn from, 9 held out" in whole["log"]
+    assert "epoch 1 of 1" in whole["log"]
+    assert set(whole["errors"]) == {"greedily", "with a beam of 3"}
+    assert all(0 <= wrong <= 1 for wrong, _ in whole["errors"].values())
+    assert "reading: " in whole["log"]
+    # Stopped after every batch and taken up again, it comes to the same weights.
+    while not train("pieces", "--minutes", "0")["errors"]:
+        pass
+    weights, pieces = (torch.load(tmp_path / f"{name}.pt", weights_only=True)["model"] for name in ("whole", "pieces"))
+    assert all(torch.equal(weights[name], pieces[name]) for name in weights)
+
+
+def run_small(script: str, monkeypatch: pytest.MonkeyPatch, **sizes: int) -> dict[str, Any]:
+    """What is defined after running a script with smaller numbers in the place of some of its own."""
+    source = (FOLDER / f"{script}.py").read_text()
+    for name, size in sizes.items():
+        source, found = re.subn(
+            rf"^((?:\w+, )*){name}((?:, \w+)*) = (.*)$", partial(_smaller, name, size), source, flags=re.MULTILINE
+        )
+        assert found == 1, name
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    seen: dict[str, Any] = {"__name__": script}
+    exec(compile(source, f"{script}.py", "exec"), seen)
+    return seen
+
+
+def _smaller(name: str, size: int, line: re.Match[str]) -> str:
+    names, values = line[0].split(" = ")
+    return f"{names} = " + ", ".join(
+        str(size) if one == name else value for one, value in zip(names.split(", "), values.split(", "), strict=True)
+    )
+
+
+def test_speaker_classification(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run_small("speaker_classification", monkeypatch, EPOCHS=6)
+    assert seen["history"].epochs[-1].valid["accuracy"] > 0.65
+    assert seen["padding"] < 0.2 < seen["at_random"]
+
+
+def test_tagging(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run_small("tagging", monkeypatch, EPOCHS=4, SENTENCES=240)
+    assert seen["history"].best.valid["accuracy"] > 0.85
+    assert len(seen["found"]) == len(seen["letters"])
+
+
+def test_training_with_swap_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run_small("training_with_swap_memory", monkeypatch, STEPS=60)
+    assert seen["kept"][-1] < seen["kept"][0]
+    assert seen["swapped"] == pytest.approx(seen["kept"])
+    assert seen["recomputed"] == pytest.approx(seen["kept"])
+
+
+def test_character_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run_small("character_language_model", monkeypatch, EPOCHS=4)
+    losses = [epoch.train["loss"] for epoch in seen["history"].epochs]
+    assert losses[-1] < 0.7 * losses[0]
+    assert len(seen["written"]) == 5
+    assert all("\n" not in line and len(line) <= 80 for line in seen["written"])
+
+
+def test_forecasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run_small("forecasting", monkeypatch, EPOCHS=4, SERIES=60)
+    assert seen["error"] < seen["unchanged"]

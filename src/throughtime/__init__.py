@@ -4,7 +4,7 @@
 the contract of TensorFlow's RNN functions. The import convention is `import throughtime as tt`.
 """
 
-from throughtime import cells, interop
+from throughtime import cells, decode, interop, train
 from throughtime._errors import InvalidArgumentError
 from throughtime.backends import backend
 from throughtime.cells import (
@@ -59,6 +59,7 @@ __all__ = [
     "backend",
     "bidirectional_dynamic_rnn",
     "cells",
+    "decode",
     "dynamic_rnn",
     "explain",
     "interop",
@@ -68,5 +69,6 @@ __all__ = [
     "static_bidirectional_rnn",
     "static_rnn",
     "static_state_saving_rnn",
+    "train",
     "while_loop",
 ]

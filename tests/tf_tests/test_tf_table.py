@@ -18,6 +18,7 @@ PAGE = HERE.parents[1] / "docs" / "tensorflow-tests.md"
 # How many tests of each class TensorFlow 1.15 has in each file.
 CORE = "tensorflow/python/kernel_tests/"
 CONTRIB = "tensorflow/contrib/rnn/python/kernel_tests/"
+SEQ2SEQ = "tensorflow/contrib/seq2seq/python/kernel_tests/"
 CLASSES = {
     f"{CORE}rnn_test.py": {"N": 4, "E": 3, "T": 1, "S": 1, "C": 1, "K": 9},
     f"{CORE}rnn_cell_test.py": {"N": 40, "E": 3, "D": 2, "T": 5, "V": 13, "S": 2, "C": 4, "P": 5},
@@ -26,6 +27,12 @@ CLASSES = {
     f"{CONTRIB}fused_rnn_cell_test.py": {"D": 2},
     f"{CONTRIB}gru_ops_test.py": {"N": 2, "D": 3, "S": 1},
     f"{CONTRIB}lstm_ops_test.py": {"N": 3, "D": 4, "V": 1, "S": 1},
+    f"{SEQ2SEQ}attention_wrapper_test.py": {"N": 21, "S": 1},
+    f"{SEQ2SEQ}basic_decoder_test.py": {"N": 12},
+    f"{SEQ2SEQ}beam_search_decoder_test.py": {"N": 13, "E": 1, "K": 3},
+    f"{SEQ2SEQ}beam_search_ops_test.py": {"N": 2, "E": 1, "P": 1},
+    f"{SEQ2SEQ}decoder_test.py": {"N": 6},
+    f"{SEQ2SEQ}loss_test.py": {"N": 5},
 }
 
 

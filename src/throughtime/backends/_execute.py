@@ -12,7 +12,7 @@ from throughtime.backends._memory import empty as _reused
 from throughtime.backends._moves import shifted
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
-from throughtime.compiler import Graph, Program, Section, Value
+from throughtime.compiler import Graph, Node, Program, Section, Value
 
 Loops = Sequence[Any]
 """The compiled loop of the forward program and, if there is one, of the backward program."""
@@ -54,6 +54,13 @@ class Executable:
             self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
             self._lagged = [index for index, (old, _) in enumerate(program.states) if old in set(adjoint.lagged)]
         self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
+
+    def in_kernels(self, before: Section) -> list[Node]:
+        """The nodes of a section before a loop that are left to the kernel of the loop."""
+        adjoint = self.program.adjoint
+        own = self._before if before is self.program.before or adjoint is None else self._adjoint_before
+        kept = set(map(id, Graph(before.nodes).needed_for(own.gives)))
+        return [node for node in before.nodes if id(node) not in kept]
 
     @property
     def works_before(self) -> bool:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from throughtime.backends._execute import Executable
 from throughtime.backends._select import Choice
 from throughtime.compiler import Loop, Node, Program, Section, Value
 
@@ -23,12 +24,13 @@ class Plan:
     program: Program | None
     source: str
     title: str = field(repr=False, default="")
+    executable: Executable | None = field(repr=False, default=None)
 
     def __str__(self) -> str:
         lines = [self.title, f"runs on: {self.backend}"]
         lines += [f"not on {name}: {reason}" for name, reason in self.reasons.items()]
         if self.program is not None:
-            lines += ["", *_program_lines(self.program)]
+            lines += ["", *_program_lines(self.program, self.executable)]
         return "\n".join(lines)
 
 
@@ -36,14 +38,14 @@ def make_plan(choice: Choice, title: str) -> Plan:
     """The plan behind a choice."""
     loops = [] if choice.executable is None else choice.executable.loops
     source = "\n\n".join(loop.source for loop in loops)
-    return Plan(choice.backend, choice.reasons, choice.program, source, title)
+    return Plan(choice.backend, choice.reasons, choice.program, source, title, choice.executable)
 
 
-def _program_lines(program: Program) -> Iterator[str]:
+def _program_lines(program: Program, executable: Executable | None) -> Iterator[str]:
     if program.drawn.nodes:
         yield from _section_lines("drawn at random, for all steps at once", program.drawn.nodes)
     yield from _section_lines("once, from parameters", program.invariant.nodes)
-    yield from _section_lines("before the loop, for all steps at once", program.before.nodes)
+    yield from _before_lines("", program.before, executable)
     yield from _section_lines("in the loop, at every step", program.loop.nodes)
     yield from _section_lines("after the loop, for all steps at once", program.after.nodes)
     yield from _cost_lines("forward", program.loop, [program.before, program.after])
@@ -51,7 +53,7 @@ def _program_lines(program: Program) -> Iterator[str]:
     if adjoint is None:
         return
     yield ""
-    yield from _section_lines("backward: before the loop, for all steps at once", adjoint.before.nodes)
+    yield from _before_lines("backward: ", adjoint.before, executable)
     yield from _section_lines("backward: in the loop, at every step", adjoint.loop.nodes)
     yield from _section_lines("backward: after the loop, for all steps at once", adjoint.after.nodes)
     yield from _cost_lines("backward", adjoint.loop, [adjoint.before, adjoint.after])
@@ -60,6 +62,16 @@ def _program_lines(program: Program) -> Iterator[str]:
     saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
     names = ", ".join(value.name for value in saved)
     yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"
+
+
+def _before_lines(prefix: str, before: Section, executable: Executable | None) -> Iterator[str]:
+    """What is done ahead of a loop: all at once, or by its kernel."""
+    inside = [] if executable is None else executable.in_kernels(before)
+    outside = [node for node in before.nodes if node not in inside]
+    if outside or not inside:
+        yield from _section_lines(f"{prefix}before the loop, for all steps at once", outside)
+    if inside:
+        yield from _section_lines(f"{prefix}ahead of the loop, in its kernel, for a few steps at a time", inside)
 
 
 def _section_lines(title: str, nodes: list[Node]) -> Iterator[str]:

@@ -183,8 +183,8 @@ def choose(
     compiled = _look_up(step, anatomy, inputs, rows, state, leaves, keep_states, differentiate)
     reasons: dict[str, str] = {}
     for name in candidates:
-        found = _triton_loop.missing(rows[0].device) if name == "triton" else None
-        found = found or compiled.executable(name)
+        missing = _triton_loop.missing(rows[0].device) if name == "triton" else None
+        found = missing or compiled.executable(name)
         if isinstance(found, Executable):
             return Choice(name, found, found.program, anatomy, reasons)
         reasons[name] = found

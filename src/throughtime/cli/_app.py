@@ -7,8 +7,14 @@ from typing import Annotated
 import typer
 
 import throughtime as tt
+from throughtime.cli._bench import bench
 from throughtime.cli._exits import CleanExits
+from throughtime.cli._explain import explain
+from throughtime.cli.decode import decode
 from throughtime.cli.demo import demo
+from throughtime.cli.inspect import inspect
+from throughtime.cli.predict import predict
+from throughtime.cli.train import train
 
 app = typer.Typer(
     name="throughtime",
@@ -39,7 +45,8 @@ def throughtime(
         typer.echo(context.get_help())
 
 
-app.command()(demo)
+for command in (demo, train, predict, decode, explain, inspect, bench):
+    app.command()(command)
 
 
 def main() -> None:

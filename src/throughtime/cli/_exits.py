@@ -1,5 +1,7 @@
 """How commands end: errors in one line with exit code 2, Ctrl-C in one line with exit code 130, no tracebacks."""
 
+import contextlib
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -9,6 +11,8 @@ from rich.control import Control
 from rich.segment import ControlType
 from rich.text import Text
 from typer.core import TyperGroup
+
+from throughtime.cli._mistakes import Mistake
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -46,6 +50,15 @@ class CleanExits(TyperGroup):
         """Run the chosen command; Ctrl-C ends it."""
         try:
             return super().invoke(ctx)
+        except Mistake as mistake:
+            stop(str(mistake))
+        except BrokenPipeError:
+            # Whoever reads along, such as `head`, has seen enough; what is left in the buffer has nowhere to go.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
+        except OSError as error:
+            stop(f"{error.filename or 'a file'} cannot be read or written: {error.strerror or error}.")
         except KeyboardInterrupt:
             console = Console(stderr=True)
             # Over the ^C that a terminal echoes.

@@ -51,14 +51,14 @@ class Glance:
         self.modules = list(cell.modules())
         self._tensors = [(t, t.shape, t.dtype, t.device, t.requires_grad) for t in self.anatomy.tensors]
 
-    @classmethod
-    def at(cls, cell: nn.Module) -> Glance:
-        """The last description of the cell if it still holds, else a new one."""
-        last = vars(cell).get("_glance")
+    @staticmethod
+    def last(cell: nn.Module) -> Glance | None:
+        """The last description of the cell, if it still holds."""
+        last: Glance | None = vars(cell).get("_glance")
         # A shallow copy shares the attributes of the cell, this one among them.
-        return last if last is not None and last._owner is cell and last.holds() else cls(cell)
+        return last if last is not None and last._owner is cell and last._holds() else None
 
-    def holds(self) -> bool:
+    def _holds(self) -> bool:
         """Whether nothing has changed. This runs at every call: loops and no function calls."""
         for mapping, names, values in self._mappings:
             if len(mapping) != len(values):

@@ -1,5 +1,6 @@
 """The way to and from other libraries' weights."""
 
+from throughtime.interop._fused import FusedRNNCell, FusedRNNCellAdaptor, LSTMBlockFusedCell, TimeReversedFusedRNN
 from throughtime.interop._tf_names import tf_variables
 
-__all__ = ["tf_variables"]
+__all__ = ["FusedRNNCell", "FusedRNNCellAdaptor", "LSTMBlockFusedCell", "TimeReversedFusedRNN", "tf_variables"]

@@ -54,8 +54,8 @@ def dynamic_rnn(
         initial_state: The state to start from, in the structure of `cell.state_size`; None is the cell's zero state.
         dtype: The dtype of the zero state and of the outputs. Required without `initial_state`, or if the dtypes of
             the state differ.
-        parallel_iterations: For how many steps to compute at once what does not depend on the state; more is faster
-            and takes more memory. The reference loop computes step by step, so there it changes nothing.
+        parallel_iterations: For how many steps at most to compute at once what does not depend on the state; less
+            takes less memory. None leaves it to the engine. The reference computes step by step: no change there.
         swap_memory: Keep what the backward pass needs in pinned host memory. On a CPU this changes nothing.
         time_major: Whether time is the first axis.
         scope: The name of the cell's variables in a TensorFlow checkpoint; "rnn" if None.

@@ -86,7 +86,9 @@ class Packed(Form):
         active = sample.batch_sizes.tolist()
         self.batch_size = active[0] if active else 0
         self.max_time = len(active)
-        sorted_lengths = [sum(count > row for count in active) for row in range(self.batch_size)]
+        # A row is as long as there are steps with more rows than come before it.
+        rows = torch.arange(self.batch_size)
+        sorted_lengths = torch.searchsorted(-sample.batch_sizes, -rows).tolist()
         order = range(self.batch_size) if sample.unsorted_indices is None else sample.unsorted_indices.tolist()
         self.lengths = [sorted_lengths[index] for index in order]
 

@@ -15,7 +15,7 @@ from throughtime import _nest
 from throughtime.backends._moves import Moves, can_move
 from throughtime.backends._select import compiling_stops
 from throughtime.backends._step import is_row_leaf
-from throughtime.backends._steps import Steps
+from throughtime.backends._steps import Steps, sent
 from throughtime.unroll._form import Form, Padded
 
 
@@ -192,7 +192,7 @@ class Ragged(Schedule):
         """Where rows lie, or the order of the batch, on a device."""
         found = self._on_device.get((name, device))
         if found is None:
-            found = self._on_device[name, device] = getattr(self, f"_{name}_index")().to(device)
+            found = self._on_device[name, device] = sent(getattr(self, f"_{name}_index")(), device)
         return found
 
     def _positions_index(self) -> Tensor:

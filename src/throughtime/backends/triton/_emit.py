@@ -1,8 +1,8 @@
 """A staged program and a geometry as the source of a kernel.
 
-One block of threads runs the kernel for `ROWS` rows of the batch and its own units, through all steps. The order within a
-step is the order of need: what others wait for is written first, then the block says so, and while it waits for the
-others it stores results and fetches what the next step reads.
+One block of threads runs the kernel for some rows of the batch and its own units, through all steps. The order within
+a step is the order of need: what others wait for is written first, then the block says so, and while it waits for
+them it stores results and fetches what the next step reads.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from throughtime.backends.triton._expressions import BOTH, EMPTY, INSIDE, OUTSIDE, TOGETHER, number, pointwise
-from throughtime.backends.triton._geometry import LARGEST_CHUNK, STREAMED_CHUNK, Geometry, depth
-from throughtime.backends.triton._pieces import Piece, Pointwise, Product, Reduction
+from throughtime.backends.triton._geometry import STREAMED_CHUNK, STREAMED_STAGES, Geometry, depth, largest_chunk
+from throughtime.backends.triton._memory import Memory
+from throughtime.backends.triton._pieces import Operation, Piece, Pointwise, Product, Reduction
 from throughtime.backends.triton._products import Group, chunks, groups
 from throughtime.backends.triton._stages import Stage, Staged, Whole
-from throughtime.compiler._loop import Row
 
 SLOTS = 3
 """Copies of what is exchanged: a block can be a step ahead of one that still reads what the step before wrote."""
 
-READ_AHEAD_BYTES = 160
+READ_AHEAD_BYTES = 384
 """Of the rows it multiplies, a thread reads so many bytes ahead of the products."""
+
+
+COUNTER_STRIDE = 32
+"""Counters lie a cache line apart."""
 
 
 @dataclass(frozen=True)
@@ -45,64 +49,37 @@ def emit(staged: Staged, shape: Geometry) -> Source:
     """The source of the kernel `loop`."""
     writer = _Writer(staged, shape)
     text = "\n".join(writer.lines()) + "\n"
-    return Source(text, tuple(writer.groups), tuple(staged.wholes), tuple(staged.shares), tuple(writer.strides), tuple(writer.depths))
+    return Source(
+        text,
+        tuple(writer.groups),
+        tuple(staged.wholes),
+        tuple(staged.shares),
+        tuple(writer.strides),
+        tuple(writer.depths),
+    )
 
 
-class _Writer:
+class _Writer(Memory):
     def __init__(self, staged: Staged, shape: Geometry) -> None:
-        self.staged, self.shape = staged, shape
-        self.program, self.pieces = staged.cut.program, staged.cut.pieces
+        super().__init__(staged, shape)
         self.by_stage = stage_groups(staged)
         self.groups = [group for found in self.by_stage for group in found]
-        self.depths = [depth(*plan) for plan in zip(self.groups, shape.resident, shape.ways, strict=True)]
+        self.depths = [depth(group, shape.ways, kept) for group, kept in zip(self.groups, shape.resident, strict=True)]
         self.strides = [
             max(deep for group, deep in zip(self.groups, self.depths, strict=True) if group.whole == whole)
             for whole in staged.wholes
         ]
-        self._taken = set(_TAKEN)
-        self._names = {piece: self._unique(piece.name) for piece in dict.fromkeys(self._all_pieces())}
-        self._rows = {row: self._unique(row.name) for row in self._from_outside()}
-        self.read = self._pieces_read()
-
-    def _unique(self, name: str) -> str:
-        """A name of the program as a variable that means nothing else."""
-        plain = "".join(letter if letter.isalnum() else "_" for letter in name)
-        if plain in self._taken or not plain[0].isalpha() or plain.startswith(_PREFIXES) or plain.endswith(_SUFFIXES):
-            plain = f"v_{plain}"
-        while plain in self._taken:
-            plain += "_"
-        self._taken.add(plain)
-        return plain
-
-    def _all_pieces(self) -> Iterator[Piece]:
-        for row in self.pieces.values():
-            yield from row
-
-    def _pieces_read(self) -> set[Piece]:
-        """Pieces that somebody needs in a step."""
-        found: set[Piece] = set()
-        for op in self.staged.cut.operations:
-            if isinstance(op, Pointwise):
-                found.update(arg for arg in op.args if isinstance(arg, Piece))
-            else:
-                found.update(op.pieces)
-        for row in self.program.stored:
-            found.update(self.pieces[row.name])
-        return found | {one.after for one in self.staged.carried}
-
-    def name(self, piece: Piece) -> str:
-        """The variable that holds a block's own units of a piece."""
-        return self._names[piece]
 
     # The kernel as a whole.
 
     def lines(self) -> Iterator[str]:
-        yield "@triton.jit"
+        yield '@triton.jit(do_not_specialize=["T", "B", "FIRST", "STEP_STRIDE", "ROW_STRIDE", "FIRST_TILE"])'
         yield "def loop("
         for names in self._parameters():
             if names:
                 yield f"    {', '.join(names)},"
-        yield "    T, B, FIRST, STEP_STRIDE, ROW_STRIDE, PADDED, FIRST_TILE, RAGGED: tl.constexpr, PRECISION: tl.constexpr,"
+        yield "    T, B, FIRST, STEP_STRIDE, ROW_STRIDE, PADDED, FIRST_TILE,"
+        yield "    RAGGED: tl.constexpr, PRECISION: tl.constexpr,"
         yield "):"
         yield from self._indented(self._prologue(), 1)
         yield "    for i in range(count):"
@@ -162,7 +139,9 @@ class _Writer:
             for piece in self.pieces[row.name]:
                 if piece in self.read:
                     where = f"const_{self._rows[row]} + {start}"
-                    where = f"{where} + {self._unit(piece)}" if piece.width > 1 else f"{where} + tl.zeros([1, 1], tl.int32)"
+                    where = (
+                        f"{where} + {self._unit(piece)}" if piece.width > 1 else f"{where} + tl.zeros([1, 1], tl.int32)"
+                    )
                     mask = self._own(piece)
                     masked = f", mask={mask}, other=0" if mask else ""
                     yield f"{self.name(piece)} = tl.load({where}{masked}).to({INSIDE[piece.dtype]})"
@@ -175,21 +154,22 @@ class _Writer:
             here = f"columns_{index} + block.to(tl.int64) * {self.depths[index] * wide} + tl.arange(0, {wide})"
             yield f"own_{index} = {here}"
             for place, (start, size) in enumerate(self._chunks(index)):
-                features = self._features(index, start, size, "[:, :, None]", "[:, None]")
+                features = self._features(index, start, size, "[..., :, None]")
                 yield f"w{index}_{place} = tl.load(own_{index} + {features} * {wide})"
 
     def _chunks(self, index: int) -> list[tuple[int, int]]:
-        """Where the chunks of a group start, and their sizes; within each way the same."""
-        sizes = chunks(self.shape.resident[index] // self.shape.ways[index], LARGEST_CHUNK)
+        """Where the resident chunks of a group start, within each way, and their sizes."""
+        sizes = chunks(self.shape.resident[index], largest_chunk(self.groups[index]))
         return [(sum(sizes[:place]), size) for place, size in enumerate(sizes)]
 
-    def _features(self, index: int, start: int, size: int, axes: str, alone: str) -> str:
-        """The numbers of a chunk's features, of all ways."""
-        ways = self.shape.ways[index]
+    def _features(self, index: int, start: int | str, size: int, axes: str) -> str:
+        """The numbers of a chunk's features, along the given axes; those of each way, if there are several."""
+        ways = self.shape.ways
         if ways == 1:
-            return f"({start} + tl.arange(0, {size})){alone}"
-        each = self.shape.resident[index] // ways
-        return f"({start} + tl.arange(0, {ways})[:, None] * {each} + tl.arange(0, {size})[None, :]){axes}"
+            return f"({start} + tl.arange(0, {size})){axes.replace('..., ', '')}"
+        each = self.depths[index] // ways
+        numbers = f"{start} + tl.arange(0, {ways})[:, None] * {each} + tl.arange(0, {size})[None, :]"
+        return f"({numbers}){axes.replace('...', ':')}"
 
     def _epilogue(self) -> Iterator[str]:
         for carry in self.program.carried:
@@ -203,46 +183,50 @@ class _Writer:
 
     def _step(self) -> Iterator[str]:
         yield f"slot = i % {SLOTS}"
+        following = list(self._fetch("tl.minimum(i + 1, tl.maximum(count - 1, 0))", "_next"))
         meeting = [stage for stage in self.staged.stages if stage.meets]
-        stored: set[int] = set()
-        known = {piece for row in self._from_outside() for piece in self.pieces[row.name]}
-        shares: list[tuple[int, Reduction]] = []
         if not meeting:
-            yield from self._fetch("tl.minimum(i + 1, tl.maximum(count - 1, 0))", "_next")
-        for number_, stage in enumerate(self.staged.stages):
-            yield f"# stage {number_}"
+            yield from following
+        known = {piece for row in self._from_outside() for piece in self.pieces[row.name]}
+        stored: set[int] = set()
+        shares: list[tuple[int, Reduction]] = []
+        for place, stage in enumerate(self.staged.stages):
+            yield f"# stage {place}"
             yield from self._shared_results(shares)
+            yield from self._products(place)
+            yield from self._pointwise_lines(stage)
             known.update(share.result for _, share in shares)
-            yield from self._products(number_)
-            for op in stage.operations:
-                if isinstance(op, Pointwise):
-                    yield f"{self.name(op.result)} = {self._pointwise(op)}"
-                elif isinstance(op, Reduction) and all(piece.width == 1 for piece in op.pieces):
-                    yield f"{self.name(op.result)} = {self._fold(op.kind, map(self.name, op.pieces))}"
-                known.update(op.results if isinstance(op, Product) else (op.result,))
+            known.update(piece for op in stage.operations for piece in _results(op))
             shares = [(self.staged.shares.index(share), share) for share in stage.shares]
             yield from self._exchange(stage, shares)
             if stage.meets:
                 yield f"arrive(counter, {self.shape.blocks})"
             yield from self._stores(known, stored)
             if meeting and stage is meeting[-1]:
-                yield from self._fetch("tl.minimum(i + 1, tl.maximum(count - 1, 0))", "_next")
+                yield from following
             if stage.meets:
                 yield from self._meet()
+        yield from self._go_on()
+
+    def _pointwise_lines(self, stage: Stage) -> Iterator[str]:
+        for op in stage.operations:
+            if isinstance(op, Pointwise):
+                yield f"{self.name(op.result)} = {self._pointwise(op)}"
+            elif isinstance(op, Reduction) and op not in self.staged.shares:
+                yield f"{self.name(op.result)} = {self._fold(op.kind, map(self.name, op.pieces))}"
+
+    def _go_on(self) -> Iterator[str]:
+        """What the step leaves for the next; rows that are not alive keep what they had."""
         yield "# on to the next step"
         handed_on = {one for stage in self.staged.stages for one in stage.handed_on}
         for one in self.staged.carried:
+            before = self.name(one.before)
             if one not in handed_on:
-                yield f"{self.name(one.before)}_on = tl.where(alive[:, None], {self.name(one.after)}, {self.name(one.before)})"
+                yield f"{before}_on = tl.where(alive[:, None], {self.name(one.after)}, {before})"
         for one in self.staged.carried:
             yield f"{self.name(one.before)} = {self.name(one.before)}_on"
         for variable in ("t", "alive", "place", *(self.name(piece) for piece in self._fetched())):
             yield f"{variable} = {variable}_next"
-
-    def _from_outside(self) -> Iterator[Row]:
-        program = self.program
-        yield from (*program.streams, *program.lagged, *program.constants)
-        yield from (carry.before for carry in program.carried)
 
     def _exchange(self, stage: Stage, shares: list[tuple[int, Reduction]]) -> Iterator[str]:
         for piece in stage.shown:
@@ -256,7 +240,9 @@ class _Writer:
             for piece in share.pieces:
                 if piece.width > 1:
                     own, value = self._own(piece), self.name(piece)
-                    parts.append(TOGETHER[share.kind].format(f"tl.where({own}, {value}, {EMPTY[share.kind]})" if own else value))
+                    parts.append(
+                        TOGETHER[share.kind].format(f"tl.where({own}, {value}, {EMPTY[share.kind]})" if own else value)
+                    )
             place = f"(slot * PADDED + rows)[:, None] * {self.shape.blocks} + block"
             yield f'tl.store(share_{index} + {place}, {self._fold(share.kind, parts)}, cache_modifier=".cg")'
 
@@ -266,10 +252,11 @@ class _Writer:
             start = 0
             for part in whole:
                 if part == piece:
-                    place = f"row_{index} + ({slot} * PADDED + rows).to(tl.int64)[:, None] * {self.strides[index]} + {start}"
+                    place = f"row_{index} + ({slot} * PADDED + rows).to(tl.int64)[:, None] * {self.strides[index]}"
                     mask = self._own(piece) if piece.width > 1 else "block == 0"
                     masked = f", mask={mask}" if mask else ""
-                    yield f'tl.store({place}{self._plus(piece)}, {value}.to({OUTSIDE[piece.dtype]}){masked}, cache_modifier=".cg")'
+                    shown = f"{value}.to({OUTSIDE[piece.dtype]}){masked}"
+                    yield f'tl.store({place}{self._plus(start, piece)}, {shown}, cache_modifier=".cg")'
                 start += part.width
 
     def _meet(self) -> Iterator[str]:
@@ -280,11 +267,14 @@ class _Writer:
         blocks = self.shape.blocks
         wide = 1 << (blocks - 1).bit_length()
         for index, share in shares:
-            mask = f", mask=tl.arange(0, {wide})[None, :] < {blocks}, other={EMPTY[share.kind]}" if wide != blocks else ""
+            mask = (
+                f", mask=tl.arange(0, {wide})[None, :] < {blocks}, other={EMPTY[share.kind]}" if wide != blocks else ""
+            )
             place = f"share_{index} + (slot * PADDED + rows)[:, None] * {blocks} + tl.arange(0, {wide})[None, :]"
             yield f'shares = tl.load({place}{mask}, cache_modifier=".cg")'
             alone = [self.name(piece) for piece in share.pieces if piece.width == 1]
-            yield f"{self.name(share.result)} = {self._fold(share.kind, [TOGETHER[share.kind].format('shares'), *alone])}"
+            total = self._fold(share.kind, [TOGETHER[share.kind].format("shares"), *alone])
+            yield f"{self.name(share.result)} = {total}"
 
     @staticmethod
     def _fold(kind: str, parts: Iterable[str]) -> str:
@@ -307,56 +297,57 @@ class _Writer:
             yield from self._product(index, group)
 
     def _product(self, index: int, group: Group) -> Iterator[str]:
-        rows, kept, ways = self.shape.rows, self.shape.resident[index], self.shape.ways[index]
+        rows, ways, kept = self.shape.rows, self.shape.ways, self.shape.resident[index]
         whole, wide = self.staged.wholes.index(group.whole), len(group.results) * self.shape.tile(group.width)
-        yield f"whole = row_{whole} + (slot * PADDED + rows).to(tl.int64)[:, None] * {self.strides[whole]}"
-        sums = 1 if rows * wide > 4096 else 2
+        axes = "[:, None]" if ways == 1 else "[None, :, None]"
+        yield f"whole = row_{whole} + (slot * PADDED + rows).to(tl.int64){axes} * {self.strides[whole]}"
         parts = self._chunks(index)
-        sums = min(sums, max(1, len(parts)))
         ahead = read = 0
         for place, (_, size) in enumerate(parts):
-            while read < len(parts) and (read <= place or ahead + self._bytes(index, parts[read][1]) <= READ_AHEAD_BYTES):
-                features = self._features(index, *parts[read], "[:, None, :]", "[None, :]")
-                rows_of = "whole" if ways == 1 else "whole[None, :, :]"
-                yield f'a_{read} = tl.load({rows_of} + {features}, cache_modifier=".cg")'
+            while read < len(parts) and (
+                read <= place or ahead + self._bytes(index, parts[read][1]) <= READ_AHEAD_BYTES
+            ):
+                features = self._features(index, *parts[read], "[..., None, :]")
+                yield f'a_{read} = tl.load(whole + {features}, cache_modifier=".cg")'
                 ahead += self._bytes(index, parts[read][1])
                 read += 1
-            onto = f"sum_{place % sums}"
-            added = f", {onto}" if place >= sums else ""
-            yield f"{onto} = tl.dot(a_{place}, w{index}_{place}{added}, input_precision=PRECISION)"
+            yield f"total = tl.dot(a_{place}, w{index}_{place}{', total' if place else ''}, input_precision=PRECISION)"
             ahead -= self._bytes(index, size)
-        if self.depths[index] > kept:
+        if self.depths[index] > ways * kept:
             if not parts:
-                yield f"sum_0 = tl.zeros([{rows}, {wide}], tl.float32)"
-            yield f"for k in tl.range({kept}, {self.depths[index]}, {STREAMED_CHUNK}, num_stages=3):"
-            yield f'    a = tl.load(whole + (k + tl.arange(0, {STREAMED_CHUNK}))[None, :], cache_modifier=".cg")'
-            yield f"    w = tl.load(own_{index} + (k + tl.arange(0, {STREAMED_CHUNK}))[:, None] * {wide})"
-            yield "    sum_0 = tl.dot(a, w, sum_0, input_precision=PRECISION)"
-        yield from self._parts(index, group, " + ".join(f"sum_{one}" for one in range(sums)))
+                yield f"total = tl.zeros({[ways, rows, wide] if ways > 1 else [rows, wide]}, tl.float32)"
+            across, down = (
+                self._features(index, "k", STREAMED_CHUNK, f"[..., {axes}]") for axes in ("None, :", ":, None")
+            )
+            steps = f"{kept}, {self.depths[index] // ways}, {STREAMED_CHUNK}, num_stages={STREAMED_STAGES}"
+            yield f"for k in tl.range({steps}):"
+            yield f'    a = tl.load(whole + {across}, cache_modifier=".cg")'
+            yield f"    w = tl.load(own_{index} + {down} * {wide})"
+            yield "    total = tl.dot(a, w, total, input_precision=PRECISION)"
+        yield from self._parts(group)
 
     def _bytes(self, index: int, size: int) -> int:
         """Of a chunk of the rows that are multiplied, what a thread reads."""
         group, threads = self.groups[index], 32 * self.shape.warps
-        return self.shape.rows * self.shape.ways[index] * size * group.dtype.itemsize // threads
+        return self.shape.rows * self.shape.ways * size * group.dtype.itemsize // threads
 
-    def _parts(self, index: int, group: Group, total: str) -> Iterator[str]:
+    def _parts(self, group: Group) -> Iterator[str]:
         """The results of a group out of its sums.
 
-        The bits that tell the ways and the results apart become axes of two, the last ones, and are split off.
+        The bits that tell the ways and the results apart become axes of two, the last ones, and are split off, the ways
+        first. The split is also where values leave the layout of the matrix units for that of the streams, all at once.
         """
-        rows, tile, ways = self.shape.rows, self.shape.tile(group.width), self.shape.ways[index]
         names = [self.name(piece) for piece in group.results]
-        first = ways.bit_length() - 1
-        shape = [*[2] * first, rows, *[2] * (len(names) == 4), tile, *[2] * (len(names) > 1)]
+        ways = self.shape.ways.bit_length() - 1
+        tile = self.shape.tile(group.width)
+        shape = [*[2] * ways, self.shape.rows, *[2] * (len(names) == 4), tile, *[2] * (len(names) > 1)]
         if len(shape) == 2:
-            yield f"{names[0]} = {total}"
+            yield f"{names[0]} = total"
             return
         unit = len(shape) - 1 - (len(names) > 1)
-        bits = [axis for axis in range(first + 1, len(shape)) if axis != unit]
-        # The ways go last: they are added up first.
-        order = [first, unit, *bits, *range(first)]
-        yield f"parts = tl.permute(tl.reshape({total}, {shape}), {tuple(order)})"
-        for _ in range(first):
+        bits = [axis for axis in range(ways + 1, len(shape)) if axis != unit]
+        yield f"parts = tl.permute(tl.reshape(total, {shape}), {(ways, unit, *bits, *range(ways))})"
+        for _ in range(ways):
             yield "one, other = tl.split(parts)"
             yield "parts = one + other"
         if len(names) == 1:
@@ -368,89 +359,6 @@ class _Writer:
             yield f"{names[0]}, {names[2]} = tl.split(one)"
             yield f"{names[1]}, {names[3]} = tl.split(other)"
 
-    # Memory.
 
-    def _fetched(self) -> list[Piece]:
-        rows = (*self.program.streams, *self.program.lagged)
-        return [piece for row in rows for piece in self.pieces[row.name] if piece in self.read]
-
-    def _fetch(self, index: str, suffix: str) -> Iterator[str]:
-        """What a step reads from streams, and where its rows lie."""
-        lagged = any(piece in self.read for row in self.program.lagged for piece in self.pieces[row.name])
-        time = f"tl.maximum(count - 1, 0) - {index}" if self.program.reverse else index
-        yield f"t{suffix} = {time}"
-        yield "if RAGGED:"
-        yield f"    alive{suffix} = rows < tl.load(table + t{suffix})"
-        yield f"    place{suffix} = tl.load(table + T + t{suffix}) + rows.to(tl.int64) * ROW_STRIDE"
-        if lagged:
-            yield f"    place_before = tl.load(table + T + tl.maximum(t{suffix} - 1, 0)) + rows.to(tl.int64) * ROW_STRIDE"
-        yield "else:"
-        yield f"    alive{suffix} = rows < B"
-        yield f"    place{suffix} = FIRST + t{suffix} * STEP_STRIDE.to(tl.int64) + rows.to(tl.int64) * ROW_STRIDE"
-        if lagged:
-            yield f"    place_before = place{suffix} - STEP_STRIDE"
-        for row in self.program.streams:
-            start = 0
-            for piece in self.pieces[row.name]:
-                if piece in self.read:
-                    base = f"in_{self._rows[row]}"
-                    loaded = self._load(base, f"place{suffix}", row, start, piece, f"alive{suffix}")
-                    yield f"{self.name(piece)}{suffix} = {loaded}"
-                start += piece.width
-        for row in self.program.lagged:
-            start = 0
-            for piece in self.pieces[row.name]:
-                if piece in self.read:
-                    name, alive = self._rows[row], f"alive{suffix} & (t{suffix} "
-                    later = self._load(f"lag_{name}", "place_before", row, start, piece, f"{alive}> 0)")
-                    first = self._load(f"first_{name}", "rows", row, start, piece, f"{alive}== 0)")
-                    yield f"{self.name(piece)}{suffix} = {later}"
-                    yield f"{self.name(piece)}{suffix} = tl.where(t{suffix} > 0, {self.name(piece)}{suffix}, {first})"
-                start += piece.width
-
-    def _stores(self, known: set[Piece], stored: set[int]) -> Iterator[str]:
-        """Results into streams, as soon as they are there."""
-        for index, row in enumerate(self.program.stored):
-            if index in stored or not known.issuperset(self.pieces[row.name]):
-                continue
-            stored.add(index)
-            start = 0
-            for piece in self.pieces[row.name]:
-                yield self._store(f"out_{index}", "place", row, start, piece, self.name(piece), "alive")
-                start += piece.width
-
-    def _unit(self, piece: Piece) -> str:
-        return f"u{piece.width}" if piece.width > 1 else "0"
-
-    def _plus(self, piece: Piece) -> str:
-        return f" + u{piece.width}" if piece.width > 1 else ""
-
-    def _own(self, piece: Piece) -> str:
-        """Which units of a tile there are; nothing if all."""
-        if piece.width == 1 or self.shape.tile(piece.width) * self.shape.blocks == piece.width:
-            return ""
-        return f"(u{piece.width} < {piece.width})"
-
-    def _load(self, base: str, place: str, row: Row, start: int, piece: Piece, alive: str) -> str:
-        where = f"{base} + {place}.to(tl.int64)[:, None] * {row.width} + {start}{self._plus(piece)}"
-        own = self._own(piece)
-        mask = f"({alive})[:, None]{f' & {own}' if own else ''}"
-        return f"tl.load({where}, mask={mask}, other=0).to({INSIDE[piece.dtype]})"
-
-    def _store(self, base: str, place: str, row: Row, start: int, piece: Piece, value: str, alive: str) -> str:
-        where = f"{base} + {place}.to(tl.int64)[:, None] * {row.width} + {start}{self._plus(piece)}"
-        own = self._own(piece) if piece.width > 1 else "(block == 0)"
-        mask = f"({alive})[:, None]{f' & {own}' if own else ''}"
-        return f"tl.store({where}, {value}.to({OUTSIDE[row.dtype]}), mask={mask})"
-
-
-COUNTER_STRIDE = 32
-"""Counters lie a cache line apart."""
-
-_TAKEN = frozenset(
-    "T B FIRST STEP_STRIDE ROW_STRIDE PADDED FIRST_TILE RAGGED PRECISION tile block rows counter counters table met count i "
-    "t alive place slot whole parts one other shares a w k loop tl triton arrive meet larger smaller times libdevice place_before "
-    "lambda del is in not and or if for from def class return while with as None True False float".split()
-)
-_PREFIXES = ("w", "a_", "u", "sum_", "own_", "in_", "lag_", "first_", "const_", "carry_", "out_", "columns_", "row_", "share_")
-_SUFFIXES = ("_next", "_on")
+def _results(op: Operation) -> tuple[Piece, ...]:
+    return op.results if isinstance(op, Product) else (op.result,)

@@ -1,4 +1,4 @@
-"""Pointwise operations and reductions as expressions of Triton. Values that are not exact numbers are float32 inside."""
+"""Pointwise operations and reductions as expressions of Triton. Numbers that are not whole are float32 inside."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def pointwise(kind: str, dtype: torch.dtype, args: Sequence[str], given: torch.d
     return table(dtype)[kind].format(*args)
 
 
-def number(value: float | int | bool, dtype: torch.dtype) -> str:
+def number(value: float, dtype: torch.dtype) -> str:
     """A number as text."""
     if dtype.is_floating_point:
         value = float(value)

@@ -14,24 +14,36 @@ from dataclasses import dataclass, replace
 
 from throughtime.backends.triton._products import Group, chunks
 
-# Measured on an H200; ratios between these decide, not the values, and they move little from card to card.
-READ_BYTES = 60e9
-"""What one multiprocessor reads of others' rows, bytes a second."""
-STREAM_BYTES = 35e9
-"""What each of all multiprocessors streams from L2 at the same time."""
-PRODUCT_FLOPS = {2: 2.0e12, 4: 0.8e12}
-"""Products of one multiprocessor, by bytes a number."""
-ELEMENT_SECONDS = 0.15e-9
+# Measured on an H200; it is their ratios that decide, and those move little from card to card.
+READ_BYTES = 38e9
+"""What one multiprocessor reads of others' rows for products with columns on chip, bytes a second."""
+STREAM_BYTES = {1: 55e9, 2: 47e9, 4: 80e9}
+"""What one multiprocessor fetches of rows and columns where columns are streamed, by the ways of products."""
+STREAMING_SECONDS = 0.3e-6
+"""Until the first columns are there."""
+TRANSPOSED = 0.4
+"""How much of that is left of float32 in one way: the matrix units then want it transposed first."""
+TILE_SECONDS = {2: 9e-9, 4: 18e-9}
+"""One product of a tile of 16 rows and 8 columns by a warp, 16 features deep, by the bytes of a number."""
+ELEMENT_SECONDS = 0.05e-9
 """One unit of one row through one pointwise operation, on one multiprocessor."""
 MEETING_SECONDS = 1.0e-6
-"""A meeting; a little more for every block that comes."""
-ARRIVAL_SECONDS = 2e-9
+ARRIVAL_SECONDS = 8e-9
+"""A meeting, and what each block adds to it."""
 
 SPARE_BYTES = 16 * 2**10
 """Shared memory that the compiler wants for itself."""
-LARGEST_CHUNK = 256
+CHUNK_BYTES = 256
+"""Of each row, what is multiplied at a time."""
 STREAMED_CHUNK = 64
-ROW_TILES = (16, 32, 64, 128)
+STREAMED_STAGES = 3
+"""Streamed columns are fetched so many chunks ahead."""
+NARROWEST = 16
+"""Columns that a block multiplies by at a time, at least."""
+LARGEST_SUMS = 8192
+"""Sums that a block has at a time, at most."""
+WAYS = {16: (4,), 32: (2,), 64: (1,), 128: (1,)}
+"""By the rows of a block, in how many ways products can be shared: few rows leave warps idle that are not in a way."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +58,15 @@ class Card:
 class Geometry:
     """`rows` of the batch and every `blocks`-th part of the units for each block, which has so many warps.
 
-    Of the features that a group of products multiplies, the first `resident` have their columns on chip for the whole
-    walk. They are multiplied in so many `ways` side by side, each by warps of its own.
+    The features that products multiply are shared by so many `ways`, each with warps of its own. Of the share of each
+    way, the columns of the first `resident` features are on chip for the whole walk, for each group of products.
     """
 
     rows: int
     blocks: int
     warps: int
+    ways: int
     resident: tuple[int, ...]
-    ways: tuple[int, ...]
 
     def tile(self, width: int) -> int:
         """The units of a piece that a block owns: a power of two, so the last block may own fewer."""
@@ -63,29 +75,36 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Load:
-    """What a step of a program costs: its groups of products, meetings, widest piece and pointwise operations."""
+    """What a step of a program costs: its groups of products, meetings, widest piece and pointwise operations.
+
+    `copies` of the columns are on chip: where float32 is multiplied exactly, numbers are kept in two halves.
+    """
 
     groups: tuple[Group, ...]
+    copies: int
     meetings: int
     width: int
     operations: int
 
 
-def choose(load: Load, batch: int, card: Card) -> Geometry:
-    """The shape with the least time a step."""
-    return min(candidates(load, card), key=lambda shape: (seconds(load, shape, batch, card), shape.blocks, shape.rows))
+def choose(load: Load, batch: int, card: Card, without: frozenset[Geometry] = frozenset()) -> Geometry:
+    """The shape with the least time a step, `without` those that have been found not to fit."""
+    shapes = [shape for shape in candidates(load, card) if shape not in without]
+    if not shapes:
+        raise RuntimeError("no part of this program fits the shared memory of the GPU")
+    return min(shapes, key=lambda shape: (seconds(load, shape, batch, card), shape.blocks, shape.rows))
 
 
 def candidates(load: Load, card: Card) -> Iterator[Geometry]:
     """All shapes to choose from."""
     most = min(card.processors, max(1, load.width // 4))
-    for rows in ROW_TILES:
+    for rows, all_ways in WAYS.items():
         for blocks in sorted(set(_counts(load.width, most))):
-            shape = Geometry(rows, blocks, 4, (), ())
-            wide = all(len(group.results) * shape.tile(group.width) >= 8 for group in load.groups if group.width > 1)
-            if wide or blocks == 1:
-                shape = replace(shape, warps=_warps(load, shape))
-                yield _with_residents(load, shape, card)
+            for ways in all_ways:
+                shape = Geometry(rows, blocks, 4, ways, ())
+                if blocks == 1 or _is_wide(load, shape):
+                    shape = replace(shape, warps=_warps(shape))
+                    yield from (replace(shape, resident=resident) for resident in _residents(load, shape, card))
 
 
 def _counts(width: int, most: int) -> Iterator[int]:
@@ -98,63 +117,76 @@ def _counts(width: int, most: int) -> Iterator[int]:
         tile *= 2
 
 
-def _warps(load: Load, shape: Geometry) -> int:
-    """Enough threads that the rows which a block reads, and its sums, fit their registers."""
-    sums = max((shape.rows * len(group.results) * shape.tile(group.width) for group in load.groups), default=0)
-    read = max((shape.rows * group.depth * group.dtype.itemsize for group in load.groups), default=0)
-    return 8 if sums > 8192 or read > 32 * 2**10 else 4
+def _is_wide(load: Load, shape: Geometry) -> bool:
+    """Whether products are wide enough for the matrix units, and not too wide for registers."""
+    columns = [len(group.results) * shape.tile(group.width) for group in load.groups if group.width > 1]
+    most = (2 if shape.ways == 1 else 1) * LARGEST_SUMS // (shape.ways * shape.rows)
+    return all(NARROWEST <= wide <= most for wide in columns)
 
 
-def _with_residents(load: Load, shape: Geometry, card: Card) -> Geometry:
-    """How deep the columns of each group are on chip, as far as shared memory goes, and in how many ways."""
+def _warps(shape: Geometry) -> int:
+    """As measured: eight pay where there are many rows."""
+    return 8 if shape.rows >= 128 else 4
+
+
+def _residents(load: Load, shape: Geometry, card: Card) -> Iterator[tuple[int, ...]]:
+    """How deep the columns of each group can be on chip: as deep as shared memory goes, or not at all."""
     left = card.shared_bytes - SPARE_BYTES
-    # Whole rows pass through shared memory on their way to the products.
-    left -= max((shape.rows * padded(group.depth, 1) * group.dtype.itemsize for group in load.groups), default=0)
-    resident, ways = [], []
+    # Rows pass through shared memory on their way to the products, a chunk at a time.
+    left -= load.copies * shape.rows * shape.ways * CHUNK_BYTES
+    resident, streams = [], 0
     for group in load.groups:
-        columns = len(group.results) * shape.tile(group.width) * group.dtype.itemsize
-        side_by_side = _ways(shape)
-        depth = padded(group.depth, side_by_side)
-        if columns * depth > left:
-            depth, side_by_side = max(0, left // columns // LARGEST_CHUNK * LARGEST_CHUNK), 1
-        resident.append(depth)
-        ways.append(side_by_side)
-        left -= depth * columns
-    return replace(shape, resident=tuple(resident), ways=tuple(ways))
+        columns = load.copies * shape.ways * len(group.results) * shape.tile(group.width) * group.dtype.itemsize
+        passing = STREAMED_STAGES * STREAMED_CHUNK * (shape.ways * shape.rows * group.dtype.itemsize + columns)
+        streams = max(streams, passing)
+        kept = share(group, shape.ways)
+        if kept * columns > left:
+            kept = max(0, (left - passing) // columns // largest_chunk(group) * largest_chunk(group))
+            if kept == 0 and passing > left:
+                break
+        resident.append(kept)
+        left -= kept * columns
+    if len(resident) == len(load.groups):
+        yield tuple(resident)
+    if any(resident) and streams <= card.shared_bytes - SPARE_BYTES:
+        yield (0,) * len(load.groups)
 
 
-def _ways(shape: Geometry) -> int:
-    """Few rows leave most warps of a block without work, unless they share the features that are multiplied.
-
-    From 64 rows on, the matrix units take all warps for one product.
-    """
-    return 1 if shape.rows >= 64 else 4 if shape.rows == 16 else 2
+def largest_chunk(group: Group) -> int:
+    """The features that a group multiplies at a time."""
+    return CHUNK_BYTES // group.dtype.itemsize
 
 
-def padded(depth: int, ways: int) -> int:
-    """`depth` as products take it: the same for each way, in chunks that are powers of two."""
-    return ways * sum(chunks(-(-depth // ways), LARGEST_CHUNK))
+def share(group: Group, ways: int) -> int:
+    """The features that each way multiplies, in chunks that may have room to spare."""
+    return sum(chunks(-(-group.depth // ways), largest_chunk(group)))
+
+
+def depth(group: Group, ways: int, resident: int) -> int:
+    """The same for all ways, when all but the first `resident` features of each are streamed."""
+    whole = share(group, ways)
+    if resident < whole:
+        whole = resident + -(-(-(-group.depth // ways) - resident) // STREAMED_CHUNK) * STREAMED_CHUNK
+    return ways * whole
 
 
 def seconds(load: Load, shape: Geometry, batch: int, card: Card) -> float:
     """The model of a step."""
     tiles = -(-batch // shape.rows)
-    waves = -(-tiles // max(1, card.processors // shape.blocks))
+    together = max(1, card.processors // shape.blocks)
     total = load.meetings * (MEETING_SECONDS + ARRIVAL_SECONDS * shape.blocks) * (shape.blocks > 1)
     for group, resident in zip(load.groups, shape.resident, strict=True):
         size = group.dtype.itemsize
         columns = len(group.results) * shape.tile(group.width)
-        total += shape.rows * group.depth * size / READ_BYTES
-        total += max(0, group.depth - resident) * columns * size / STREAM_BYTES
-        total += 2 * shape.rows * max(columns, 32) * group.depth / PRODUCT_FLOPS[size]
+        kept = min(group.depth, shape.ways * resident)
+        fetched = (group.depth - kept) * (shape.rows + columns) * size
+        warp_tiles = -(-shape.ways * shape.rows * columns // (16 * 8 * shape.warps))
+        total += shape.rows * kept * size / READ_BYTES
+        total += STREAMING_SECONDS if fetched else 0
+        total += fetched / (STREAM_BYTES[shape.ways] * (TRANSPOSED if shape.ways == 1 and size == 4 else 1))
+        total += group.depth / shape.ways / 16 * max(2, warp_tiles) * TILE_SECONDS[size] / (2 if shape.ways == 1 else 1)
     total += load.operations * shape.rows * shape.tile(load.width) * ELEMENT_SECONDS
-    return waves * total
-
-
-def depth(group: Group, resident: int, ways: int) -> int:
-    """The features that a group multiplies, with room to spare at the end of chunks; the first `resident` from chip."""
-    whole = padded(group.depth, ways)
-    return whole if resident >= whole else resident + -(-(group.depth - resident) // STREAMED_CHUNK) * STREAMED_CHUNK
+    return -(-tiles // together) * total
 
 
 def _power(number: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,24 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends._steps import Steps
+from throughtime.backends._steps import Steps, sent
 from throughtime.backends.triton._device import FUNCTIONS
 from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit, stage_groups
 from throughtime.backends.triton._geometry import Card, Geometry, Load, choose
 from throughtime.backends.triton._pieces import cut
 from throughtime.backends.triton._products import pack
-from throughtime.backends.triton._stages import stage
+from throughtime.backends.triton._stages import Staged, stage
 from throughtime.compiler._loop import LoopProgram
 
 TYPICAL = Card(132, 227 * 2**10)
 """The card that `source` is written for before any other is known."""
 TYPICAL_BATCH = 64
+MOST_SPILLS = 256
+"""Registers that a thread may keep in memory instead."""
 
 
 @dataclass(frozen=True)
 class _Compiled:
     source: Source
-    launch: Callable[..., Any]
+    launch: Any
 
 
 class LoopKernel:
@@ -37,8 +39,9 @@ class LoopKernel:
     def __init__(self, program: LoopProgram) -> None:
         self.program = program
         self._staged = stage(cut(program))
-        self.load = _load_of(self._staged)
+        self._loads = {exact: _load_of(self._staged, exact) for exact in (False, True)}
         self._compiled: dict[Geometry, _Compiled] = {}
+        self._too_large: set[Geometry] = set()
         self._latest: Geometry | None = None
 
     @property
@@ -48,8 +51,13 @@ class LoopKernel:
         return _header(self._staged, shape) + emit(self._staged, shape).text
 
     def geometry(self, batch: int, device: torch.device) -> Geometry:
-        """The geometry for a batch on a device."""
-        return choose_for(self.load, batch, device)
+        """The geometry for a batch on a device, of those that have not been found too large for it."""
+        return _choose_for(self.load, batch, device, frozenset(self._too_large))
+
+    @property
+    def load(self) -> Load:
+        """What a step costs, as torch's settings are now."""
+        return self._loads[precision() == "tf32x3"]
 
     def run(
         self,
@@ -62,8 +70,29 @@ class LoopKernel:
         steps: Steps,
     ) -> None:
         """Walk through all steps; the arguments are those of the CPU kernels."""
+        arguments = (streams, lagged, constants, matrices, carried, stored, steps)
+        while True:
+            shape = self._latest = self.geometry(steps.batch_size, carried[0].device)
+            try:
+                return self._run(shape, *arguments)
+            except Exception as error:
+                # How much shared memory the compiler takes is known once it has run; nothing has been launched then.
+                if type(error).__name__ != "OutOfResources":
+                    raise
+                self._too_large.add(shape)
+
+    def _run(
+        self,
+        shape: Geometry,
+        streams: Sequence[Tensor],
+        lagged: Sequence[tuple[Tensor, Tensor]],
+        constants: Sequence[Tensor],
+        matrices: Sequence[Tensor],
+        carried: Sequence[Tensor],
+        stored: Sequence[Tensor],
+        steps: Steps,
+    ) -> None:
         device = carried[0].device
-        shape = self._latest = self.geometry(steps.batch_size, device)
         compiled = self._compile(shape)
         source = compiled.source
         tiles = -(-steps.batch_size // shape.rows)
@@ -80,7 +109,7 @@ class LoopKernel:
         shares = [torch.empty(SLOTS, padded, shape.blocks, device=device) for _ in source.shares]
         counters = torch.zeros(tiles * COUNTER_STRIDE, dtype=torch.int32, device=device)
         layout = _layout(steps, shape.rows)
-        table = counters if layout.table is None else _sent(layout.table, device)
+        table = counters if layout.table is None else sent(layout.table, device)
         tensors = [
             *streams,
             *(tensor for pair in lagged for tensor in pair),
@@ -95,7 +124,7 @@ class LoopKernel:
         ]
         together = max(1, card_of(device).processors // shape.blocks)
         for first in range(0, tiles, together):
-            compiled.launch[(min(together, tiles - first) * shape.blocks,)](
+            kernel = compiled.launch[(min(together, tiles - first) * shape.blocks,)](
                 *tensors,
                 len(steps.active),
                 steps.batch_size,
@@ -110,11 +139,16 @@ class LoopKernel:
                 num_stages=1,
                 launch_cooperative_grid=shape.blocks > 1,
             )
+            if getattr(kernel, "n_spills", 0) > MOST_SPILLS:
+                # It is right, but slow: the next call takes another.
+                self._too_large.add(shape)
 
     def _compile(self, shape: Geometry) -> _Compiled:
         if shape not in self._compiled:
             source = emit(self._staged, shape)
-            self._compiled[shape] = _Compiled(source, _jit(self.program.name, _header(self._staged, shape) + source.text))
+            self._compiled[shape] = _Compiled(
+                source, _jit(self.program.name, _header(self._staged, shape) + source.text)
+            )
         return self._compiled[shape]
 
 
@@ -138,11 +172,6 @@ def _layout(steps: Steps, rows: int) -> _Layout:
     return _Layout(0, 0, torch.cat([steps.active, steps.offset, counts]))
 
 
-def _sent(table: Tensor, device: torch.device) -> Tensor:
-    """The table on the device, without waiting for it."""
-    return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
-
-
 def _room(filled: bool, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory for rows; what nobody writes must be zeros, because it is multiplied."""
     return (torch.empty if filled else torch.zeros)(shape, dtype=dtype, device=device)
@@ -152,15 +181,15 @@ def _room(filled: bool, shape: Sequence[int], dtype: torch.dtype, device: torch.
 def card_of(device: torch.device) -> Card:
     """The GPU; the interpreter of Triton runs one block after another, so there it is one processor."""
     if device.type != "cuda":
-        return Card(1, TYPICAL.shared_bytes)
+        return Card(1, 2**40)
     properties = torch.cuda.get_device_properties(device)
-    return Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
+    return Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=1024)
-def choose_for(load: Load, batch: int, device: torch.device) -> Geometry:
+def _choose_for(load: Load, batch: int, device: torch.device, without: frozenset[Geometry]) -> Geometry:
     """The geometry, remembered."""
-    return choose(load, batch, card_of(device))
+    return choose(load, batch, card_of(device), without)
 
 
 def precision() -> str:
@@ -168,26 +197,27 @@ def precision() -> str:
     return "tf32" if torch.get_float32_matmul_precision() != "highest" else "tf32x3"
 
 
-def _load_of(staged: Any) -> Load:
+def _load_of(staged: Staged, exact: bool) -> Load:
     groups = tuple(group for found in stage_groups(staged) for group in found)
     width = max(piece.width for row in staged.cut.pieces.values() for piece in row)
-    return Load(groups, staged.meetings, width, len(staged.cut.operations))
+    copies = 2 if exact and any(group.dtype == torch.float32 for group in groups) else 1
+    return Load(groups, copies, staged.meetings, width, len(staged.cut.operations))
 
 
-def _header(staged: Any, shape: Geometry) -> str:
+def _header(staged: Staged, shape: Geometry) -> str:
     program = staged.cut.program
     return (
         f"# {program.name}: one launch walks through all steps{', backwards' if program.reverse else ''}.\n"
-        f"# A block has {shape.rows} rows of the batch and one of {shape.blocks} shares of the units, and {shape.warps} warps;"
-        f" the blocks of the same rows meet {staged.meetings} times a step.\n"
+        f"# A block has {shape.rows} rows of the batch, 1 of {shape.blocks} shares of the units, {shape.warps} warps.\n"
+        f"# The blocks of the same rows meet {staged.meetings} times a step.\n"
     )
 
 
 def _jit(name: str, text: str) -> Any:
     """The text as a function of Triton. Its lines are kept where Python and Triton look for source code."""
-    import triton
-    import triton.language as tl
-    from triton.language.extra import libdevice
+    import triton  # noqa: PLC0415 (slow, and not everywhere)
+    from triton import language as tl  # noqa: PLC0415
+    from triton.language.extra import libdevice  # noqa: PLC0415
 
     text = f"{text}\n{FUNCTIONS}"
     filename = f"<throughtime {name} {hash(text):x}>"

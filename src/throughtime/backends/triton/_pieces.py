@@ -7,7 +7,9 @@ piece is tiled on its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -90,33 +92,19 @@ def cut(program: LoopProgram) -> Cut:
 
 def _edges(program: LoopProgram) -> dict[str, set[int]]:
     """Where each row must be cut: what one place asks for, all that are tied to it must follow."""
-    ties: list[tuple[str, int, str, int, int]] = []
-    edges: dict[str, set[int]] = {}
-    for row in (*program.streams, *program.lagged, *program.constants, *(carry.before for carry in program.carried)):
-        edges[row.name] = {0, row.width}
-    for op in program.body:
-        edges[op.result.name] = {0, op.result.width}
-        if op.kind == "slice":
-            ties.append((op.result.name, 0, op.rows[0].name, int(op.args[1]), op.result.width))  # type: ignore[arg-type]
-        elif op.kind == "cat":
-            start = 0
-            for row in op.rows:
-                ties.append((row.name, 0, op.result.name, start, row.width))
-                start += row.width
-        elif op.kind != "product" and op.kind not in REDUCTIONS:
-            same = [row for row in op.rows if row.width == op.result.width]
-            ties += [(row.name, 0, op.result.name, 0, row.width) for row in same]
-    ties += [(carry.before.name, 0, carry.after.name, 0, carry.before.width) for carry in program.carried]
+    befores = [carry.before for carry in program.carried]
+    rows = (*program.streams, *program.lagged, *program.constants, *befores, *(op.result for op in program.body))
+    edges = {row.name: {0, row.width} for row in rows}
+    ties = list(_ties(program))
     changed = True
     while changed:
         changed = False
-        for one, first, other, second, width in ties:
-            here = {edge - first for edge in edges[one] if 0 <= edge - first <= width}
-            there = {edge - second for edge in edges[other] if 0 <= edge - second <= width}
-            together = here | there | {0, width}
-            if together != here or together != there:
-                edges[one] |= {edge + first for edge in together}
-                edges[other] |= {edge + second for edge in together}
+        for one, other, start, width in ties:
+            there = {edge - start for edge in edges[other] if 0 <= edge - start <= width}
+            together = edges[one] | there | {0, width}
+            if together != edges[one] or together != there:
+                edges[one] = together
+                edges[other] |= {edge + start for edge in together}
                 changed = True
     most = max(map(len, edges.values())) - 1
     if most > MOST_PIECES:
@@ -124,14 +112,26 @@ def _edges(program: LoopProgram) -> dict[str, set[int]]:
     return edges
 
 
+def _ties(program: LoopProgram) -> Iterator[tuple[str, str, int, int]]:
+    """All pairs of a row and the same features of another one: where they start there, and their number."""
+    for op in program.body:
+        if op.kind == "slice":
+            yield op.result.name, op.rows[0].name, int(op.args[1]), op.result.width  # type: ignore[arg-type]
+        elif op.kind == "cat":
+            for row, start in zip(op.rows, accumulate((row.width for row in op.rows), initial=0), strict=False):
+                yield row.name, op.result.name, start, row.width
+        elif op.kind != "product" and op.kind not in REDUCTIONS:
+            same = (row for row in op.rows if row.width == op.result.width)
+            yield from ((row.name, op.result.name, 0, row.width) for row in same)
+    for carry in program.carried:
+        yield carry.before.name, carry.after.name, 0, carry.before.width
+
+
 def _fresh(row: Row, edges: dict[str, set[int]]) -> tuple[Piece, ...]:
     places = sorted(edges[row.name])
     if len(places) == 2:
         return (Piece(row.name, row.width, row.dtype),)
-    return tuple(
-        Piece(f"{row.name}_at_{start}", stop - start, row.dtype)
-        for start, stop in zip(places, places[1:], strict=False)
-    )
+    return tuple(Piece(f"{row.name}_at_{start}", stop - start, row.dtype) for start, stop in pairwise(places))
 
 
 def _within(pieces: dict[str, tuple[Piece, ...]], op: Op) -> tuple[Piece, ...]:

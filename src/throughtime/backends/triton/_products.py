@@ -86,8 +86,9 @@ def pack(group: Group, matrices: Mapping[str, Tensor], depth: int, blocks: int, 
             part = torch.nn.functional.pad(part, (0, room - group.width, 0, depth - group.depth))
         parts.append(part)
     if len(parts) == 1:
-        return parts[0].view_as(parts[0]).unflatten(1, (blocks, tile)).transpose(0, 1).contiguous()
-    stacked = torch.stack(parts).unflatten(2, (blocks, tile))
-    if len(parts) == 2:
-        return stacked.permute(2, 1, 3, 0).flatten(2).contiguous()
-    return stacked.unflatten(0, (2, 2)).permute(3, 2, 0, 4, 1).flatten(2).contiguous()
+        packed: Tensor = parts[0].unflatten(1, (blocks, tile)).transpose(0, 1)
+        return packed.contiguous()
+    stacked: Tensor = torch.stack(parts).unflatten(2, (blocks, tile))
+    four = len(parts) == 4
+    turned = stacked.unflatten(0, (2, 2)).permute(3, 2, 0, 4, 1) if four else stacked.permute(2, 1, 3, 0)
+    return turned.flatten(2).contiguous()

@@ -55,9 +55,9 @@ def _op_reasons(op: Op) -> Iterator[str]:
         return
     if op.kind not in COMPARISONS and op.kind not in table(op.result.dtype):
         yield f"{op.kind} is not defined for {str(op.result.dtype).removeprefix('torch.')}"
-    if op.kind in COMPARISONS and not op.kind.startswith("logical"):
-        if len({row.dtype for row in op.rows}) > 1:
-            yield "rows of different dtypes are compared"
+    compared = op.kind in COMPARISONS and not op.kind.startswith("logical")
+    if compared and len({row.dtype for row in op.rows}) > 1:
+        yield "rows of different dtypes are compared"
     dtype = op.rows[0].dtype
     if not dtype.is_floating_point:
         yield from _number_reasons(op, dtype)

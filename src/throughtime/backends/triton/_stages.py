@@ -1,8 +1,8 @@
 """What a block does between two meetings with the others, and what is exchanged when they meet.
 
-A block owns some units. What it needs of the others' units, it must get from them: the whole of a row that is multiplied
-by a matrix, and the others' shares of a reduction. Everything else is its own affair. So a step falls into stages: what
-needs something exchanged at the end of stage s belongs to stage s + 1.
+A block owns some units. What it needs of the others' units, it must get from them: the whole of a row that is
+multiplied by a matrix, and the others' shares of a reduction. Everything else is its own affair. So a step falls into
+stages: what needs something exchanged at the end of stage s belongs to stage s + 1.
 """
 
 from __future__ import annotations
@@ -75,40 +75,54 @@ def stage(cut: Cut) -> Staged:
         for carry in cut.program.carried
         for before, after in zip(cut.pieces[carry.before.name], cut.pieces[carry.after.name], strict=True)
     ]
-    befores = {one.before for one in carried}
-    level: dict[Piece, int] = {}
-    stages: list[Stage] = [Stage()]
-
-    def at(index: int) -> Stage:
-        while len(stages) <= index:
-            stages.append(Stage())
-        return stages[index]
-
-    def show(piece: Piece) -> int:
-        """The stage from which on everybody has all of a piece."""
-        if piece in befores:
-            return 0
-        shown = at(level.get(piece, 0)).shown
-        if piece not in shown:
-            shown.append(piece)
-        return level.get(piece, 0) + 1
-
+    staging = _Staging({one.before for one in carried})
     for op in cut.operations:
-        if isinstance(op, Product):
-            index = max(show(piece) for piece in op.pieces)
-            level.update(dict.fromkeys(op.results, index))
-        elif isinstance(op, Reduction):
-            index = max(level.get(piece, 0) for piece in op.pieces)
-            if any(piece.width > 1 for piece in op.pieces):
-                at(index).shares.append(op)
-                index += 1
-            level[op.result] = index
-        else:
-            index = max((level.get(arg, 0) for arg in op.args if isinstance(arg, Piece)), default=0)
-            level[op.result] = index
-        at(index).operations.append(op)
+        staging.at(staging.place(op)).operations.append(op)
     multiplied = {piece for op in cut.operations if isinstance(op, Product) for piece in op.pieces}
     for one in carried:
         if one.before in multiplied:
-            at(level.get(one.after, 0)).handed_on.append(one)
-    return Staged(cut, tuple(stages), tuple(carried))
+            staging.at(staging.level(one.after)).handed_on.append(one)
+    return Staged(cut, tuple(staging.stages), tuple(carried))
+
+
+class _Staging:
+    """Stages as they grow. `befores` are carried pieces: the step before has shown those."""
+
+    def __init__(self, befores: set[Piece]) -> None:
+        self.stages: list[Stage] = [Stage()]
+        self._befores = befores
+        self._levels: dict[Piece, int] = {}
+
+    def at(self, index: int) -> Stage:
+        """A stage, made if there is none yet."""
+        while len(self.stages) <= index:
+            self.stages.append(Stage())
+        return self.stages[index]
+
+    def level(self, piece: Piece) -> int:
+        """The stage that a piece is known in."""
+        return self._levels.get(piece, 0)
+
+    def place(self, op: Operation) -> int:
+        """The first stage that an operation can run in; what it needs of others is exchanged before."""
+        if isinstance(op, Product):
+            index = max(map(self._show, op.pieces))
+            self._levels.update(dict.fromkeys(op.results, index))
+        elif isinstance(op, Reduction):
+            index = max(map(self.level, op.pieces))
+            if any(piece.width > 1 for piece in op.pieces):
+                self.at(index).shares.append(op)
+                index += 1
+            self._levels[op.result] = index
+        else:
+            index = self._levels[op.result] = max(self.level(arg) for arg in op.args if isinstance(arg, Piece))
+        return index
+
+    def _show(self, piece: Piece) -> int:
+        """The stage from which on everybody has all of a piece."""
+        if piece in self._befores:
+            return 0
+        shown = self.at(self.level(piece)).shown
+        if piece not in shown:
+            shown.append(piece)
+        return self.level(piece) + 1
