@@ -244,6 +244,31 @@ def merge_slices(graph: Graph) -> Rewriter:
     return rewriter
 
 
+def flatten_joins(graph: Graph) -> Rewriter:
+    """`cat([cat([x, y]), h])` becomes `cat([x, y, h])`."""
+    made = graph.producers()
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        parts = _flat_parts(node, made) if node.name == "cat" else []
+        if parts and len(parts) > len(node.args[0]):
+            rewriter.keep(Node(node.target, (parts, *node.args[1:]), node.kwargs, node.results))
+            made[node.result] = rewriter.nodes[-1]
+        else:
+            rewriter.keep(node)
+    return rewriter
+
+
+def _flat_parts(joined: Node, made: dict[Value, Node]) -> list[Value]:
+    parts: list[Value] = []
+    for part in joined.args[0]:
+        inner = made.get(part)
+        if inner is not None and inner.name == "cat" and inner.arg("dim") == joined.arg("dim"):
+            parts += inner.args[0] if part.dtype == joined.result.dtype else [part]
+        else:
+            parts.append(part)
+    return parts
+
+
 def _is_range(node: Node) -> bool:
     """Whether a node cuts out neighbours, from a start to a stop that are both known."""
     known = len(node.args) >= 4 and all(isinstance(arg, int) for arg in node.args[1:4])
@@ -343,6 +368,7 @@ PASSES: tuple[Pass, ...] = (
     turn_products,
     merge_slices,
     join_padded,
+    flatten_joins,
     split_products,
     merge_slices,
     merge_equal,
