@@ -1,0 +1,116 @@
+"""`BasicDecoder`: a cell, a helper that feeds it, and a layer on its outputs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from throughtime import _nest
+from throughtime._errors import check_callable, problem, type_name
+from throughtime.cells._base import check_cell, device_of, dims, floating_dtype
+from throughtime.decode._decoder import Decoder
+from throughtime.decode._helper import Helper
+
+
+class BasicDecoderOutput(NamedTuple):
+    """What one step gives, or all steps: `rnn_output`, the cell's outputs or the layer's, and `sample_id`.
+
+    >>> import torch, throughtime as tt
+    >>> tt.decode.BasicDecoderOutput(torch.zeros(2, 5), torch.zeros(2))._fields
+    ('rnn_output', 'sample_id')
+    """
+
+    rnn_output: Any
+    sample_id: Any
+
+
+class BasicDecoder(Decoder):
+    """Samples from a cell step by step; where the next input comes from is the helper's business.
+
+    Args:
+        cell: A cell.
+        helper: A `Helper`: `TrainingHelper` to learn, `GreedyEmbeddingHelper` to use what was learnt, and others.
+        initial_state: The state to start from, such as an encoder's final one.
+        output_layer: A module on the cell's outputs, such as `nn.Linear` to the vocabulary; None for none.
+
+    >>> import torch, throughtime as tt
+    >>> cell, table, project = tt.LSTMCell(8), torch.nn.Embedding(6, 3), torch.nn.Linear(8, 6)
+    >>> helper = tt.decode.GreedyEmbeddingHelper(table, start_tokens=[1, 1, 1], end_token=0)
+    >>> decoder = tt.decode.BasicDecoder(cell, helper, cell.zero_state(3, torch.float32), project)
+    >>> outputs, state, lengths = tt.decode.dynamic_decode(decoder, maximum_iterations=4)
+    >>> outputs.rnn_output.shape[2], int(lengths.max()) <= 4
+    (6, True)
+    """
+
+    def __init__(self, cell: Any, helper: Any, initial_state: Any, output_layer: nn.Module | None = None) -> None:
+        check_cell("cell", cell)
+        if not isinstance(helper, Helper):
+            fix = "Pass tt.decode.TrainingHelper(...), or a class of your own that inherits from tt.decode.Helper."
+            raise TypeError(
+                problem("`helper` is no Helper", got=type_name(helper), expected="a tt.decode.Helper", fix=fix)
+            )
+        check_output_layer(output_layer)
+        self.cell = cell
+        self.helper = helper
+        self.output_layer = output_layer
+        self.initial_state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
+
+    @property
+    def batch_size(self) -> int:
+        """B, as the helper has it."""
+        return self.helper.batch_size
+
+    @property
+    def output_size(self) -> Any:
+        """The size of a row of outputs and samples."""
+        return BasicDecoderOutput(layered_size(self.cell, self.output_layer), self.helper.sample_ids_shape)
+
+    @property
+    def output_dtype(self) -> Any:
+        """The dtypes of outputs and samples."""
+        dtype = floating_dtype(self.initial_state) or torch.get_default_dtype()
+        outputs = _nest.map_leaves(lambda _: dtype, self.output_size.rnn_output)
+        return BasicDecoderOutput(outputs, self.helper.sample_ids_dtype)
+
+    def initialize(self, name: str | None = None) -> tuple[Tensor, Any, Any]:
+        """`(finished, first_inputs, initial_state)`."""
+        finished, inputs = self.helper.initialize()
+        return finished, inputs, self.initial_state
+
+    def step(
+        self, time: Any, inputs: Any, state: Any, name: str | None = None
+    ) -> tuple[BasicDecoderOutput, Any, Any, Tensor]:
+        """`(outputs, next_state, next_inputs, finished)`: one step of the cell, one sample from it."""
+        outputs, state = self.cell(inputs, state)
+        if self.output_layer is not None:
+            outputs = self.output_layer(outputs)
+        sample_ids = self.helper.sample(time, outputs, state)
+        finished, next_inputs, state = self.helper.next_inputs(time, outputs, state, sample_ids)
+        return BasicDecoderOutput(outputs, sample_ids), state, next_inputs, finished
+
+
+def check_output_layer(layer: Any) -> None:
+    """Raise unless `layer` is a module, or None."""
+    if layer is not None and (not isinstance(layer, nn.Module) or isinstance(layer, type)):
+        fix = "Pass torch.nn.Linear(units, vocabulary) or the like."
+        raise TypeError(
+            problem("`output_layer` is no layer", got=type_name(layer), expected="an nn.Module, or None", fix=fix)
+        )
+    if layer is not None:
+        check_callable("output_layer", layer, expected="an nn.Module", fix="Pass a module.")
+
+
+def layered_size(cell: Any, layer: nn.Module | None) -> Any:
+    """The size of what comes out of a cell and the layer on it."""
+    if layer is None:
+        return cell.output_size
+    known = getattr(layer, "out_features", getattr(layer, "units", None))
+    if isinstance(known, int) and known > 0:
+        return known
+    dtype = floating_dtype(list(layer.parameters())) or torch.get_default_dtype()
+    blank = torch.zeros(1, *dims(cell.output_size), dtype=dtype, device=device_of(layer))
+    with torch.no_grad():
+        shape = layer(blank).shape[1:]
+    return shape[0] if len(shape) == 1 else shape

@@ -1,0 +1,83 @@
+"""A linear layer with TensorFlow's names and shapes: `kernel` [I, O], and no bias unless asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import UninitializedParameter
+
+from throughtime._errors import check_dtype, check_flag, check_positive_int, problem, shape_of
+from throughtime._tensors import autocast_on, check_same_device, is_lazy
+from throughtime.cells._parameters import glorot_uniform, zeros
+
+
+class Dense(LazyModuleMixin, nn.Module):
+    """`inputs @ kernel`, plus `bias` with `use_bias=True`: [..., I] to [..., units].
+
+    The kernel is made at the first call, or at once if `input_size` is given.
+
+    >>> import torch, throughtime as tt
+    >>> layer = tt.decode.Dense(5, input_size=3)
+    >>> layer(torch.ones(2, 4, 3)).shape, layer.kernel.shape
+    (torch.Size([2, 4, 5]), torch.Size([3, 5]))
+    """
+
+    kernel: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self, units: int, use_bias: bool = False, *, input_size: int | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self.units = check_positive_int("units", units)
+        dtype = None if dtype is None else check_dtype("dtype", dtype)
+        # Made in inference mode, a parameter could never be trained.
+        with torch.inference_mode(False):
+            kernel: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
+            self.register_parameter("kernel", kernel)
+            bias = nn.Parameter(torch.zeros(self.units, dtype=dtype)) if check_flag("use_bias", use_bias) else None
+            self.register_parameter("bias", bias)
+        if input_size is not None:
+            self.build(check_positive_int("input_size", input_size, minimum=0))
+
+    def build(self, input_size: int) -> None:
+        """Make the kernel for inputs [..., input_size]; one that exists stays."""
+        # torch's own hook of the first call: it makes the parameters, and ends the laziness.
+        if is_lazy(self.kernel):
+            self._infer_parameters(self, (torch.empty(0, input_size),))
+
+    def initialize_parameters(self, inputs: Tensor) -> None:
+        """Called by torch before the first call."""
+        kernel: Any = self.kernel
+        if is_lazy(kernel):
+            with torch.inference_mode(False), torch.no_grad():
+                kernel.materialize((inputs.shape[-1], self.units))
+                glorot_uniform(kernel)
+                if self.bias is not None:
+                    zeros(self.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` [..., I] -> [..., units]."""
+        self._check(inputs)
+        outputs = inputs @ self.kernel
+        return outputs if self.bias is None else outputs + self.bias
+
+    def _check(self, inputs: Tensor) -> None:
+        if inputs.shape[-1] != self.kernel.shape[0]:
+            what, fix = "the inputs of a layer have the wrong width", "A layer owns the weights of its first call."
+            got, expected = shape_of(inputs), f"[..., {self.kernel.shape[0]}]"
+            raise ValueError(problem(what, got=got, expected=expected, fix=fix))
+        check_same_device("inputs", inputs, "the layer's kernel", self.kernel)
+        if inputs.dtype != self.kernel.dtype and not autocast_on(inputs.device):
+            what, fix = (
+                "the inputs of a layer have another dtype than its kernel",
+                f"Convert it: `.to({inputs.dtype})`.",
+            )
+            raise TypeError(problem(what, got=inputs.dtype, expected=self.kernel.dtype, fix=fix))
+
+    def extra_repr(self) -> str:
+        """The width of what comes out."""
+        return f"units={self.units}"

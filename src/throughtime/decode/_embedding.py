@@ -1,0 +1,70 @@
+"""From tokens to inputs, and what a token must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from throughtime._errors import InvalidArgumentError, problem, type_name
+from throughtime._tensors import as_tensor
+from throughtime.decode._whole import check_values_known, whole_numbers
+
+
+class Lookup:
+    """Looks tokens up in a table [V, E], or by a function such as `nn.Embedding`."""
+
+    def __init__(self, embedding: Any) -> None:
+        fix = "Pass torch.nn.Embedding(V, E), its weight, or a function of tokens."
+        if not callable(embedding) or isinstance(embedding, type):
+            if not isinstance(embedding, Tensor | np.ndarray):
+                what, expected = "`embedding` is neither a table nor a function", "a tensor [V, E] or a callable"
+                raise TypeError(problem(what, got=type_name(embedding), expected=expected, fix=fix))
+            embedding = as_tensor("embedding", embedding)
+            if embedding.ndim != 2 or not embedding.is_floating_point():
+                what, expected = "`embedding` is no table of vectors", "a floating point [V, E]"
+                raise ValueError(problem(what, got=type_name(embedding), expected=expected, fix=fix))
+            check_values_known("embedding", embedding)
+        self._embedding = embedding
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the table lies, if that is known."""
+        if isinstance(self._embedding, Tensor):
+            return self._embedding.device
+        if isinstance(self._embedding, nn.Module):
+            return next((parameter.device for parameter in self._embedding.parameters()), None)
+        return None
+
+    def __call__(self, tokens: Tensor) -> Any:
+        """The inputs for `tokens` [...]: [..., E]."""
+        if not isinstance(self._embedding, Tensor):
+            return self._embedding(tokens)
+        size = self._embedding.shape[0]
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < size:
+            what, fix = "a token is not in the table of embeddings", "Make the table as wide as the outputs."
+            got = f"tokens {int(tokens.min())} to {int(tokens.max())}"
+            raise InvalidArgumentError(problem(what, got=got, expected=f"0 to {size - 1}", fix=fix))
+        return functional.embedding(tokens, self._embedding)
+
+
+def check_start_tokens(tokens: Any, device: torch.device | None) -> Tensor:
+    """The tokens that decoding starts from, int64 [B]."""
+    fix = "Pass one token for each sequence, as in `torch.full((batch_size,), START)`."
+    return whole_numbers("start_tokens", tokens, 1, fix).to(device)
+
+
+def check_end_token(token: Any) -> int:
+    """The token that ends a sequence."""
+    return int(whole_numbers("end_token", token, 0, "Pass the number of the token that means the end."))
+
+
+def check_logits(outputs: Any) -> Tensor:
+    """The outputs of a step, if they are one tensor of logits [B, ..., V]."""
+    if not isinstance(outputs, Tensor):
+        what, fix = "Expected outputs to be a single tensor", "Use a CustomHelper for outputs of another kind."
+        raise TypeError(problem(what, got=type_name(outputs), expected="logits [B, V]", fix=fix))
+    return outputs
