@@ -8,11 +8,11 @@ SOURCES := src tests tools benchmarks examples
 SUITES  := dense_training ragged_training inference call_overhead own_cells against_tensorflow first_call memory \
            parallel_iterations swap_memory
 
-.PHONY: help setup demo test smoke check format coverage bench peers docs goldens clean
+.PHONY: help setup demo test test-gpu bench-gpu smoke check format coverage bench peers docs goldens clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/installed  ## create .venv and install the package, its tests and its linters
 
@@ -21,6 +21,13 @@ demo: setup  ## the contract on a small example, then a speaker classifier train
 
 test: setup  ## all tests, in parallel; says at the end what they covered
 	$(PYTEST)
+
+test-gpu: setup  ## conformance of kernels on a GPU
+	$(BIN)/pytest -q tests/gpu
+
+bench-gpu: setup  ## measure against cuDNN and eager loops, on a GPU
+	$(BIN)/python benchmarks/gpu_cudnn.py
+	$(BIN)/python benchmarks/gpu_own_cells.py
 
 smoke: setup  ## the whole in ten seconds
 	$(BIN)/pytest -q tests/test_smoke.py

@@ -68,6 +68,12 @@ def _spread(what: str, mean: float, least: float) -> tuple[Goal, Goal]:
     return Goal(what, "ratio", "geometric mean", mean), Goal(what, "ratio", "least", least)
 
 
+def _family(name: str, mean: float) -> tuple[Goal, Goal]:
+    """For the results of one family, against cuDNN: on no shape slower."""
+    what, only = f"{name}, against cuDNN", (("family", name),)
+    return Goal(what, "ratio", "geometric mean", mean, only=only), Goal(what, "ratio", "least", 1.0, only=only)
+
+
 GOALS: dict[str, tuple[Goal, ...]] = {
     "dense-training": (
         *_spread("training, dense, against torch.nn", 1.3, 1.0),
@@ -102,6 +108,18 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     ),
     "memory": (Goal("peak memory of training, of torch.nn's", "of_torch", "most", 1.0),),
     "parallel-iterations": (),
+    "gpu-cudnn": (
+        *_family("inference float32 and bfloat16", 3.0),
+        *_family("training float32 and bfloat16", 2.5),
+        *_family("inference float16", 1.2),
+        *_family("training float16", 1.2),
+        *_family("packed float32 and bfloat16", 4.0),
+        *_family("packed float16", 4.0),
+    ),
+    "gpu-own-cells": (
+        Goal("on a GPU, against its eager loop", "ratio", "geometric mean", 30.0, by="cell"),
+        Goal("on a GPU, time over that of our LSTM of equal size", "of_lstm", "most", 2.0, by="cell"),
+    ),
 }
 """In the order of the documentation."""
 

@@ -175,4 +175,34 @@ LAYOUTS: dict[str, Layout] = {
             milliseconds("ms", "throughtime"),
         ),
     ),
+    "gpu-cudnn": Layout(
+        "On a GPU, against cuDNN",
+        "Time-major, float32 as TF32. *Packed* is training on a `PackedSequence` with lengths from 1 to T. Times are those "
+        "of a step of the whole batch.",
+        (
+            CELL,
+            value("mode", "mode", numeric=False),
+            value("dtype", "dtype", numeric=False),
+            SHAPE,
+            value("ours µs", "step_us", ".2f"),
+            SPREAD,
+            value("cuDNN µs", "cudnn_step_us", ".2f"),
+            RATIO,
+        ),
+    ),
+    "gpu-own-cells": Layout(
+        "On a GPU, a user's own cell, against its eager loop",
+        "Training in float32 as TF32. The eager loop is a Python loop over the same cell.",
+        (
+            CELL,
+            SHAPE,
+            OURS,
+            SPREAD,
+            milliseconds("eager ms", "eager"),
+            RATIO,
+            milliseconds("our LSTM ms", "lstm"),
+            value("of our LSTM", "of_lstm", ".2f"),
+            BACKEND,
+        ),
+    ),
 }

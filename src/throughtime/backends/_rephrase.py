@@ -10,13 +10,50 @@ from throughtime.compiler import ROWS, Graph, Node, Value
 
 aten = torch.ops.aten
 
+_WIDE = 128
+"""Features from which on a product of its own is fast enough: to join rows takes time and memory."""
+
 
 def rephrase(nodes: Sequence[Node], gives: Iterable[Value]) -> list[Node]:
-    """The same values from fewer and faster operations."""
+    """The same values from fewer and faster operations, in an order that keeps little in memory."""
+    gives = list(gives)
     wanted = set(gives)
-    for change in (_join_gradients, _turn_gradients, _fuse_bias):
+    for change in (_join_gradients, _split_sums, _turn_gradients, _fuse_bias):
         nodes = Graph(change(nodes, wanted)).needed_for(wanted)
-    return list(nodes)
+    if any(node.is_random for node in nodes):
+        # Random numbers are drawn in the order of the cell.
+        return list(nodes)
+    return _sums_first(_when_needed(nodes, gives))
+
+
+def _when_needed(nodes: Sequence[Node], gives: Sequence[Value]) -> list[Node]:
+    """Every value is computed for whoever needs it first, and no sooner."""
+    made = Graph(list(nodes)).producers()
+    order: dict[int, Node] = {}
+    # Values to compute, on top of those that need them; deep graphs are no matter.
+    stack = [(value, False) for value in reversed(gives)]
+    while stack:
+        value, ready = stack.pop()
+        node = made.get(value)
+        if node is None or id(node) in order:
+            continue
+        if ready:
+            order[id(node)] = node
+        else:
+            stack += [(value, True), *((other, False) for other in reversed(node.values))]
+    return list(order.values())
+
+
+def _sums_first(nodes: Sequence[Node]) -> list[Node]:
+    """What sums over rows runs as soon as it can, so that the rows can be let go."""
+    place: dict[Value, int] = {}
+    order: list[tuple[int, int, Node]] = []
+    for index, node in enumerate(nodes):
+        sums = node.name == "t" or not any(value.has_rows for value in node.results)
+        at = max((place.get(value, -1) for value in node.values), default=-1) if sums else index
+        place.update(dict.fromkeys(node.results, at))
+        order.append((at, index, node))
+    return [node for _, _, node in sorted(order, key=lambda entry: entry[:2])]
 
 
 def _fuse_bias(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
@@ -41,7 +78,10 @@ def _join_gradients(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
     changed: list[Node] = []
+    joins: dict[tuple[Value, ...], Value] = {}
     for node in nodes:
+        if node.name == "cat" and node.arg("dim") == 1:
+            joins[tuple(node.args[0])] = node.result
         parts = node.args[0] if node.name == "cat" and node.arg("dim") == 0 else []
         products = [_over_rows(made, part) for part in parts]
         found = [pair for pair in products if pair is not None]
@@ -50,15 +90,44 @@ def _join_gradients(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         if len(parts) < 2 or len(found) != len(parts) or len(shared) != 1 or not alone:
             changed.append(node)
             continue
-        lefts, (right,) = [left for left, _ in found], shared
+        lefts, (right,) = tuple(left for left, _ in found), shared
         width = sum(left.row_size for left in lefts)
-        joined = Value(f"{node.result.name}_joined", (ROWS, width), right.dtype)
+        if min(left.row_size for left in lefts) >= _WIDE:
+            changed.append(node)
+            continue
+        # The sum of the same rows, for a bias, may have joined them already.
+        joined = joins.get(lefts)
+        if joined is None:
+            joined = joins[lefts] = Value(f"{node.result.name}_joined", (ROWS, width), right.dtype)
+            changed.append(Node(aten.cat.default, (list(lefts), 1), {}, (joined,)))
         turned = Value(f"{node.result.name}_turned", (width, ROWS), right.dtype)
         changed += [
-            Node(aten.cat.default, (lefts, 1), {}, (joined,)),
             Node(aten.t.default, (joined,), {}, (turned,)),
             Node(aten.mm.default, (turned, right), {}, node.results),
         ]
+    return changed
+
+
+def _split_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """The sum over the rows of a join is the join of sums, where nothing else needs the rows side by side."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+
+    def is_sum(node: Node) -> bool:
+        return node.target is aten.sum.dim_IntList and node.arg("dim") == [0] and bool(node.arg("keepdim"))
+
+    changed: list[Node] = []
+    for node in nodes:
+        joined = made.get(node.values[0]) if is_sum(node) else None
+        source = None if joined is None or joined.name != "cat" or joined.arg("dim") != 1 else joined.result
+        if joined is None or source is None or source in gives or not all(map(is_sum, users[source])):
+            changed.append(node)
+            continue
+        sums = []
+        for index, part in enumerate(joined.args[0]):
+            sums.append(Value(f"{node.result.name}_{index}_part", (1, part.row_size), node.result.dtype))
+            changed.append(Node(node.target, (part, *node.args[1:]), node.kwargs, (sums[-1],)))
+        changed.append(Node(aten.cat.default, (sums, 1), {}, node.results))
     return changed
 
 

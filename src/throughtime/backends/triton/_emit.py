@@ -154,8 +154,13 @@ class _Writer(Memory):
             here = f"columns_{index} + block.to(tl.int64) * {self.depths[index] * wide} + tl.arange(0, {wide})"
             yield f"own_{index} = {here}"
             for place, (start, size) in enumerate(self._chunks(index)):
-                features = self._features(index, start, size, "[..., :, None]")
+                features = self._features(index, start, size, self._axes(group))
                 yield f"w{index}_{place} = tl.load(own_{index} + {features} * {wide})"
+
+    @staticmethod
+    def _axes(group: Group) -> str:
+        """Features go down a matrix, but across a single column, as they do in rows."""
+        return "[..., None, :]" if group.width == 1 else "[..., :, None]"
 
     def _chunks(self, index: int) -> list[tuple[int, int]]:
         """Where the resident chunks of a group start, within each way, and their sizes."""
@@ -311,20 +316,28 @@ class _Writer(Memory):
                 yield f'a_{read} = tl.load(whole + {features}, cache_modifier=".cg")'
                 ahead += self._bytes(index, parts[read][1])
                 read += 1
-            yield f"total = tl.dot(a_{place}, w{index}_{place}{', total' if place else ''}, input_precision=PRECISION)"
+            yield self._add_product(group, f"a_{place}", f"w{index}_{place}", start=not place)
             ahead -= self._bytes(index, size)
         if self.depths[index] > ways * kept:
             if not parts:
-                yield f"total = tl.zeros({[ways, rows, wide] if ways > 1 else [rows, wide]}, tl.float32)"
+                sums = [ways, rows, wide] if ways > 1 and group.width > 1 else [rows, wide]
+                yield f"total = tl.zeros({sums}, tl.float32)"
             across, down = (
-                self._features(index, "k", STREAMED_CHUNK, f"[..., {axes}]") for axes in ("None, :", ":, None")
+                self._features(index, "k", STREAMED_CHUNK, axes) for axes in ("[..., None, :]", self._axes(group))
             )
             steps = f"{kept}, {self.depths[index] // ways}, {STREAMED_CHUNK}, num_stages={STREAMED_STAGES}"
             yield f"for k in tl.range({steps}):"
             yield f'    a = tl.load(whole + {across}, cache_modifier=".cg")'
             yield f"    w = tl.load(own_{index} + {down} * {wide})"
-            yield "    total = tl.dot(a, w, total, input_precision=PRECISION)"
+            yield f"    {self._add_product(group, 'a', 'w', start=False)}"
         yield from self._parts(group)
+
+    def _add_product(self, group: Group, a: str, w: str, *, start: bool) -> str:
+        if group.width > 1:
+            return f"total = tl.dot({a}, {w}{'' if start else ', total'}, input_precision=PRECISION)"
+        summed = f"tl.sum({a}.to(tl.float32) * {w}.to(tl.float32), {1 if self.shape.ways == 1 else 2}"
+        summed = f"{summed}, keep_dims=True)" if self.shape.ways == 1 else f"tl.sum({summed}, keep_dims=True), 0)"
+        return f"total = {summed}{'' if start else ' + total'}"
 
     def _bytes(self, index: int, size: int) -> int:
         """Of a chunk of the rows that are multiplied, what a thread reads."""
@@ -338,6 +351,9 @@ class _Writer(Memory):
         first. The split is also where values leave the layout of the matrix units for that of the streams, all at once.
         """
         names = [self.name(piece) for piece in group.results]
+        if group.width == 1:
+            yield f"{names[0]} = total"
+            return
         ways = self.shape.ways.bit_length() - 1
         tile = self.shape.tile(group.width)
         shape = [*[2] * ways, self.shape.rows, *[2] * (len(names) == 4), tile, *[2] * (len(names) > 1)]

@@ -46,6 +46,10 @@ WAYS = {16: (4,), 32: (2,), 64: (1,), 128: (1,)}
 """By the rows of a block, in how many ways products can be shared: few rows leave warps idle that are not in a way."""
 
 
+class NoGeometryError(RuntimeError):
+    """There is no shape that fits."""
+
+
 @dataclass(frozen=True)
 class Card:
     """What a rule needs to know about a GPU: its multiprocessors, and the shared memory one block can have."""
@@ -91,7 +95,7 @@ def choose(load: Load, batch: int, card: Card, without: frozenset[Geometry] = fr
     """The shape with the least time a step, `without` those that have been found not to fit."""
     shapes = [shape for shape in candidates(load, card) if shape not in without]
     if not shapes:
-        raise RuntimeError("no part of this program fits the shared memory of the GPU")
+        raise NoGeometryError("no part of this program fits the shared memory of the GPU")
     return min(shapes, key=lambda shape: (seconds(load, shape, batch, card), shape.blocks, shape.rows))
 
 

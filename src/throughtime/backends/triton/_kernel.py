@@ -14,7 +14,7 @@ from torch import Tensor
 from throughtime.backends._steps import Steps, sent
 from throughtime.backends.triton._device import FUNCTIONS
 from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit, stage_groups
-from throughtime.backends.triton._geometry import Card, Geometry, Load, choose
+from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, choose
 from throughtime.backends.triton._pieces import cut
 from throughtime.backends.triton._products import pack
 from throughtime.backends.triton._stages import Staged, stage
@@ -25,6 +25,10 @@ TYPICAL = Card(132, 227 * 2**10)
 TYPICAL_BATCH = 64
 MOST_SPILLS = 256
 """Registers that a thread may keep in memory instead."""
+
+
+class _SpillsError(Exception):
+    """A kernel needs more registers than there are, by far."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,11 @@ class LoopKernel:
         self._staged = stage(cut(program))
         self._loads = {exact: _load_of(self._staged, exact) for exact in (False, True)}
         self._compiled: dict[Geometry, _Compiled] = {}
+        # What was found out about geometries: those that do not fit, those that are slow, and kernels to be launched.
         self._too_large: set[Geometry] = set()
+        self._spilled: set[Geometry] = set()
+        self._accept_spills = False
+        self._looked_at: set[Any] = set()
         self._latest: Geometry | None = None
 
     @property
@@ -51,8 +59,14 @@ class LoopKernel:
         return _header(self._staged, shape) + emit(self._staged, shape).text
 
     def geometry(self, batch: int, device: torch.device) -> Geometry:
-        """The geometry for a batch on a device, of those that have not been found too large for it."""
-        return _choose_for(self.load, batch, device, frozenset(self._too_large))
+        """The geometry for a batch on a device, of those that have not been found too large for it, or too slow."""
+        try:
+            return _choose_for(self.load, batch, device, frozenset(self._too_large | self._spilled))
+        except NoGeometryError:
+            # Better slow than not at all.
+            self._spilled.clear()
+            self._accept_spills = True
+            return _choose_for(self.load, batch, device, frozenset(self._too_large))
 
     @property
     def load(self) -> Load:
@@ -75,6 +89,8 @@ class LoopKernel:
             shape = self._latest = self.geometry(steps.batch_size, carried[0].device)
             try:
                 return self._run(shape, *arguments)
+            except _SpillsError:
+                continue
             except Exception as error:
                 # How much shared memory the compiler takes is known once it has run; nothing has been launched then.
                 if type(error).__name__ != "OutOfResources":
@@ -122,10 +138,16 @@ class LoopKernel:
             counters,
             table,
         ]
+        options = {
+            "RAGGED": layout.table is not None,
+            "PRECISION": precision(),
+            "num_warps": shape.warps,
+            "num_stages": 1,
+            "launch_cooperative_grid": shape.blocks > 1,
+        }
         together = max(1, card_of(device).processors // shape.blocks)
         for first in range(0, tiles, together):
-            kernel = compiled.launch[(min(together, tiles - first) * shape.blocks,)](
-                *tensors,
+            numbers = (
                 len(steps.active),
                 steps.batch_size,
                 layout.first,
@@ -133,15 +155,30 @@ class LoopKernel:
                 steps.row_stride,
                 padded,
                 first,
-                RAGGED=layout.table is not None,
-                PRECISION=precision(),
-                num_warps=shape.warps,
-                num_stages=1,
-                launch_cooperative_grid=shape.blocks > 1,
             )
-            if getattr(kernel, "n_spills", 0) > MOST_SPILLS:
-                # It is right, but slow: the next call takes another.
-                self._too_large.add(shape)
+            grid = (min(together, tiles - first) * shape.blocks,)
+            if device.type == "cuda":
+                self._look_at(shape, compiled, (*tensors, *numbers), options, grid)
+            compiled.launch[grid](*tensors, *numbers, **options)
+
+    def _look_at(
+        self,
+        shape: Geometry,
+        compiled: _Compiled,
+        arguments: Sequence[Any],
+        options: dict[str, Any],
+        grid: Sequence[int],
+    ) -> None:
+        """Once for each kernel, before its first launch: what the compiler made of it, while one can still choose."""
+        key = (shape, options["RAGGED"], options["PRECISION"], arguments[0].device)
+        if key in self._looked_at:
+            return
+        kernel = compiled.launch.warmup(*arguments, grid=grid, **options)
+        kernel._init_handles()
+        if kernel.n_spills > MOST_SPILLS and not self._accept_spills:
+            self._spilled.add(shape)
+            raise _SpillsError
+        self._looked_at.add(key)
 
     def _compile(self, shape: Geometry) -> _Compiled:
         if shape not in self._compiled:

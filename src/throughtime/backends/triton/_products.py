@@ -55,9 +55,10 @@ def groups(products: list[Product]) -> list[Group]:
             wanted.setdefault((product.pieces, piece.width), []).append((piece, product.matrix.name, column))
             column += piece.width
     found = []
-    for (whole, _), parts in wanted.items():
+    for (whole, width), parts in wanted.items():
         while parts:
-            size = next(size for size in (4, 2, 1) if size <= len(parts))
+            # Numbers are sums of products that every block takes for itself: too narrow for the matrix units.
+            size = 1 if width == 1 else next(size for size in (4, 2, 1) if size <= len(parts))
             results, names, columns = zip(*parts[:size], strict=True)
             found.append(Group(whole, results, names, columns))
             del parts[:size]

@@ -1,0 +1,184 @@
+"""How long an epoch of training takes: `tt.train.fit` against a plain loop over torch's module with packed sequences.
+
+The same model, weights, data, batch size, optimiser and clipping on both sides. Theirs is the loop that people write,
+with torch's own shuffling; a third run is that loop over our batches of like lengths. Outputs must be equal before
+anything is timed; then they take turns.
+
+    python benchmarks/epoch.py [--quick]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from statistics import geometric_mean
+from typing import Any, NamedTuple
+
+import torch
+from lengths import PLAID
+from pairs import PAIRS
+from record import interleaved, ratio, save, summary, timed
+from shapes import Shape
+from suite import read_options
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils.data import DataLoader
+
+import throughtime as tt
+from throughtime.data import japanese_vowels
+from throughtime.train import Batch
+
+GOAL = 3.0
+OURS, PACKED, SAME_BATCHES = "throughtime", "torch packed", "torch packed, same batches"
+CLASSES = 9
+
+
+class Case(NamedTuple):
+    """Sequences with these lengths, so many to a batch; one class a sequence, or one a step."""
+
+    name: str
+    kind: str
+    lengths: list[int]
+    batch_size: int
+    inputs: int
+    units: int
+    per_step: bool = False
+
+
+def cases() -> list[Case]:
+    vowels = japanese_vowels().train.lengths.tolist()
+    plaid = json.loads(PLAID.read_text())["lengths"]
+    return [
+        Case("Japanese Vowels, speaker", "LSTM", vowels, 32, 12, 96),
+        Case("Japanese Vowels, every step", "GRU", vowels, 32, 12, 96, per_step=True),
+        Case(
+            "words of 3 to 18 letters, every step",
+            "LSTM",
+            [3 + n % 16 for n in range(2048)],
+            64,
+            32,
+            128,
+            per_step=True,
+        ),
+        Case("PLAID, appliance", "LSTM", plaid[:128], 16, 8, 64),
+        Case("PLAID, appliance, GRU", "GRU", plaid[:128], 32, 8, 64),
+    ]
+
+
+class Classifier(nn.Module):
+    """Something recurrent, and a layer that says which class; `run` gives outputs and final outputs."""
+
+    def __init__(self, recurrent: Any, run: Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]], units: int) -> None:
+        super().__init__()
+        self.recurrent, self.run = recurrent, run
+        torch.manual_seed(1)
+        self.out = nn.Linear(units, CLASSES)
+
+    def forward(self, batch: Batch) -> Tensor:
+        outputs, last = self.run(self.recurrent, batch.inputs, batch.lengths)
+        scores: Tensor = self.out(last if batch.target_lengths is None else outputs)
+        return scores
+
+
+def our_run(cell: tt.RNNCell, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    outputs, state = tt.dynamic_rnn(cell, inputs, lengths, dtype=torch.float32)
+    return outputs, getattr(state, "h", state)
+
+
+def packed_run(module: nn.Module, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    outputs, state = module(packed)
+    last = state[0] if isinstance(state, tuple) else state
+    return pad_packed_sequence(outputs, batch_first=True)[0], last[0]
+
+
+def measure(model: nn.Module, batch: Batch) -> dict[str, tt.train.Mean]:
+    lengths = batch.lengths if batch.target_lengths is not None else None
+    return {"loss": tt.train.cross_entropy(model(batch), batch.targets, lengths)}
+
+
+def plain_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any) -> None:
+    """The loop as people write it."""
+    for batch in batches:
+        scores = model(batch)
+        if batch.target_lengths is None:
+            loss = nn.functional.cross_entropy(scores, batch.targets)
+        else:
+            real = torch.arange(scores.shape[1]) < batch.lengths[:, None]
+            loss = nn.functional.cross_entropy(scores[real], batch.targets[real])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def epochs_of(case: Case) -> tuple[dict[str, Callable[[], object]], float]:
+    """An epoch of ours, and of torch's over its batches and over ours; and how far apart the models are."""
+    random = torch.Generator().manual_seed(0)
+    steps = [torch.randn(length, case.inputs, generator=random) for length in case.lengths]
+    targets = [torch.randint(CLASSES, (len(x),) if case.per_step else (), generator=random) for x in steps]
+    examples = list(zip(steps, targets, strict=True))
+    pair = PAIRS[case.kind](Shape(case.batch_size, max(case.lengths), case.inputs, case.units))
+    parts = ((pair.cell, our_run), (pair.module, packed_run))
+    ours, theirs = (Classifier(part, run, case.units) for part, run in parts)
+    by_length = tt.train.loader(examples, case.batch_size)
+    at_random: DataLoader[Any] = DataLoader(examples, case.batch_size, shuffle=True, collate_fn=tt.train.pad)  # type: ignore[arg-type]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs)]
+    runs: dict[str, Callable[[], object]] = {
+        OURS: lambda: tt.train.fit(ours, measure, by_length, optimizer=optimizers[0], epochs=1, clip_norm=1.0),
+        PACKED: lambda: plain_epoch(theirs, optimizers[1], at_random),
+        SAME_BATCHES: lambda: plain_epoch(theirs, optimizers[1], by_length),
+    }
+    with torch.no_grad():
+        first = next(iter(by_length))
+        apart = float((ours(first) - theirs(first)).abs().max())
+    return runs, apart
+
+
+def result_of(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
+    runs, apart = epochs_of(case)
+    if apart > 1e-4:
+        raise RuntimeError(f"{case.name}: the two models differ by {apart:.1e}")
+    taken = interleaved({name: timed(run) for name, run in runs.items()}, rounds=rounds, seconds=seconds)
+    times = {name: summary(seconds) for name, seconds in taken.items()}
+    return {
+        "case": case.name,
+        "cell": case.kind,
+        "sequences": len(case.lengths),
+        "steps": sum(case.lengths),
+        "batch_size": case.batch_size,
+        "units": case.units,
+        **times,
+        "against torch packed": ratio(times[PACKED], times[OURS]),
+        "against torch packed, same batches": ratio(times[SAME_BATCHES], times[OURS]),
+        "apart": apart,
+    }
+
+
+def main() -> None:
+    options = read_options(__doc__ or "", seconds=3.0, rounds=3)
+    chosen = [case for case in cases() if options.only in case.name]
+    if options.quick:
+        chosen = [case._replace(lengths=case.lengths[:32]) for case in chosen[:2]]
+    results = []
+    for case in chosen:
+        results.append(result_of(case, options.rounds, options.seconds))
+        row = results[-1]
+        medians = [row[name]["median_ms"] for name in (OURS, PACKED)]
+        print(f"{case.name} ({case.kind} {case.units}): {medians[0]:.0f} ms against {medians[1]:.0f} ms,", end=" ")
+        print(f"{row['against torch packed']:.2f} times as fast", end=" ")
+        print(f"({row['against torch packed, same batches']:.2f} with the same batches)", flush=True)
+    ratios = [row["against torch packed"] for row in results]
+    mean = round(geometric_mean(ratios), 3)
+    print(f"geometric mean {mean}, least {min(ratios)}; the goal is {GOAL}")
+    if options.results is not None:
+        goal = {
+            "what": "an epoch of training, against torch packed",
+            "goal": f"geometric mean >= {GOAL}",
+            "reached": mean,
+        }
+        print(f"wrote {save('epoch', results, [goal], options.results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Random numbers inside of a step, in the form that the engine can draw ahead, and draw again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime._errors import check_number, check_positive_int, problem
+from throughtime.cells._base import RNNCell
+
+
+class SeededCell(RNNCell):
+    """A cell that draws: from torch's own generator, or with `seed` from one of its own."""
+
+    unwatched = RNNCell.unwatched | {"_generators"}
+
+    def seed_with(self, seed: int | None) -> None:
+        """Say where random numbers come from; called once, by the constructor."""
+        self.seed = None if seed is None else check_positive_int("seed", seed, minimum=0)
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def generator(self, device: torch.device) -> torch.Generator | None:
+        """Where numbers on a device are drawn from; None is torch's own generator."""
+        if self.seed is None:
+            return None
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        return self._generators[device]
+
+    def noise_state(self) -> Any:
+        """What the coming numbers depend on; `set_noise_state` goes back to it, to compute a step again."""
+        return {}, {device: generator.get_state() for device, generator in self._generators.items()}
+
+    def set_noise_state(self, noise_state: Any) -> None:
+        """Go back to an earlier `noise_state`."""
+        _, states = noise_state
+        # A generator that did not exist then starts from its seed again.
+        self._generators = {device: torch.Generator(device) for device in states}
+        for device, state in states.items():
+            self._generators[device].set_state(state)
+
+    def draw_kept(self, like: Tensor, keep_prob: float) -> Tensor:
+        """Ones where a value is kept and zeros where it is not, of the shape and dtype of `like`."""
+        # Half precision is too coarse for probabilities near 1: draw in float32 at least.
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        drawn = torch.rand(like.shape, dtype=dtype, device=like.device, generator=self.generator(like.device))
+        return torch.floor(drawn + keep_prob).to(like.dtype)
+
+
+def check_probability(name: str, value: Any) -> float:
+    """`value` as a probability above 0 and at most 1."""
+    number = float(check_number(name, value))
+    if not 0 < number <= 1:
+        fix = "It is one minus the rate of torch.nn.Dropout."
+        what = f"`{name}` is not a probability to keep a value"
+        raise ValueError(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
+    return number

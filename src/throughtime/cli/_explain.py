@@ -1,0 +1,63 @@
+"""`throughtime explain`: what the engine makes of a cell, without running it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from throughtime.cli._mistakes import refuse
+
+
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="CELL|RUN", help="lstm, gru, rnn, a class of tt.cells, or the folder of a run.")
+    ] = "lstm",
+    units: Annotated[int, typer.Option(metavar="N", help="Units of the cell.")] = 128,
+    inputs: Annotated[int, typer.Option(metavar="N", help="Features of a step.")] = 64,
+    steps: Annotated[int, typer.Option(metavar="N", help="Steps of the sequences.")] = 50,
+    batch: Annotated[int, typer.Option(metavar="N", help="Sequences at a time.")] = 32,
+    source: Annotated[bool, typer.Option("--source", help="Show the generated kernels instead.")] = False,
+) -> None:
+    """Show how a cell would run: what leaves the loop over time, what stays, on which backend, and what it costs.
+
+    Nothing is trained and nothing is timed. For a run, its own cell and sizes are taken.
+
+    For example:
+
+        throughtime explain lstm --units 256
+        throughtime explain LayerNormLSTMCell --source
+        throughtime explain runs/gestures
+
+    Exit codes: 0 all well; 2 a mistake on the command line.
+    """
+    check_sizes({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch})
+    # torch takes seconds to import: not for --help, nor before a mistake is reported.
+    import torch  # noqa: PLC0415
+
+    import throughtime as tt  # noqa: PLC0415
+    from throughtime.cli.tasks._inputs import make_cell  # noqa: PLC0415
+
+    if Path(what).is_dir():
+        cell, inputs = _cell_of_run(Path(what))
+    else:
+        cell = make_cell(what, units, 1, inputs)
+    plan = tt.explain(cell, torch.zeros(batch, steps, inputs))
+    typer.echo(plan.source if source else str(plan))
+
+
+def _cell_of_run(folder: Path) -> tuple[Any, int]:
+    """The cell that a run's model reads with, and the features it reads."""
+    from throughtime.cli.tasks._saved import load  # noqa: PLC0415
+
+    model: Any = load(folder).model
+    if hasattr(model, "inputs"):
+        return model.forwards, model.inputs.size
+    table = model.embedding if hasattr(model, "embedding") else model.source
+    return model.forwards, table.embedding_dim
+
+
+def check_sizes(sizes: dict[str, int]) -> None:
+    """All of them are at least 1."""
+    for flag, value in sizes.items():
+        if value < 1:
+            refuse(f"`{flag}` is too small", got=value, expected="1 or more", fix="Leave it out.")

@@ -1,0 +1,97 @@
+"""Results written row by row, and given their name only when they are whole."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from throughtime.cli._mistakes import refuse
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+
+
+class Rows(Protocol):
+    """What results are given to."""
+
+    def write(self, rows: Sequence[Sequence[object]]) -> None:
+        """Append rows."""
+        ...
+
+
+def check_output(path: Path) -> None:
+    """The suffix is one that can be written, and so is the place."""
+    if str(path) == "-":
+        return
+    if path.suffix.lower() not in SUFFIXES:
+        fix = "Rename it, or `-` to print."
+        refuse("`--out` has an unknown format", got=repr(path.name), expected=" or ".join(SUFFIXES), fix=fix)
+    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        got = "a folder" if path.is_dir() else f"the folder {path.absolute().parent}"
+        refuse(
+            f"cannot write `--out` {path}", got=got, expected="a file in a folder to write to", fix="Choose another."
+        )
+
+
+@contextmanager
+def results(path: Path, columns: list[str]) -> Iterator[Rows]:
+    """A file that takes the place of an earlier one at the end of the block, and not if the block fails."""
+    if str(path) == "-":
+        yield _Csv(sys.stdout, columns, ",")
+        return
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        if path.suffix.lower() == ".parquet":
+            with _parquet(new, columns) as rows:
+                yield rows
+        else:
+            with new.open("w", encoding="utf-8", newline="") as file:
+                yield _Csv(file, columns, "\t" if path.suffix.lower() == ".tsv" else ",")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+class _Csv:
+    def __init__(self, file: Any, columns: list[str], delimiter: str) -> None:
+        self._writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        self._writer.writerow(columns)
+
+    def write(self, rows: Sequence[Sequence[object]]) -> None:
+        self._writer.writerows([_plain(cell) for cell in row] for row in rows)
+
+
+def _plain(cell: object) -> object:
+    return f"{cell:.6g}" if isinstance(cell, float) else cell
+
+
+@contextmanager
+def _parquet(path: Path, columns: list[str]) -> Iterator[Rows]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        fix = "Run `pip install throughtime[parquet]`, or write CSV."
+        refuse("Parquet needs pyarrow", got="no pyarrow here", expected="it installed", fix=fix)
+
+    class Out:
+        writer: Any = None
+
+        def write(self, rows: Sequence[Sequence[object]]) -> None:
+            parts = zip(*rows, strict=True) if rows else [()] * len(columns)
+            table = pa.table(dict(zip(columns, map(list, parts), strict=True)))
+            self.writer = self.writer or parquet.ParquetWriter(path, table.schema)
+            self.writer.write_table(table.cast(self.writer.schema))
+
+    out = Out()
+    try:
+        yield out
+        if out.writer is None:
+            out.write([])
+    finally:
+        if out.writer is not None:
+            out.writer.close()

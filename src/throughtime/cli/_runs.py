@@ -1,0 +1,73 @@
+"""The folder of a run: what was asked, what was learned, how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from throughtime.cli._mistakes import refuse
+
+RUN, WEIGHTS, REPORT = "run.json", "model.safetensors", "report.html"
+
+
+def free_folder(stem: str, root: Path = Path("runs")) -> Path:
+    """A folder that no earlier run has: the name, or the name and a number."""
+    names = [stem, *(f"{stem}-{number}" for number in range(2, 10_000))]
+    return next(root / name for name in names if not (root / name).exists())
+
+
+def check_free(folder: Path) -> None:
+    """Nothing of an earlier run, nor of anybody else, is in the way."""
+    if folder.is_dir() and any(folder.iterdir()):
+        held = "an earlier run" if (folder / RUN).exists() else "other files"
+        refuse(
+            f"`--out` {folder} is not empty",
+            got=held,
+            expected="a new or empty folder",
+            fix=f"Choose another, or go on with `throughtime train --resume {folder}`."
+            if (folder / RUN).exists()
+            else "Choose another.",
+        )
+    if folder.exists() and not folder.is_dir():
+        refuse(f"`--out` {folder} is a file", got="a file", expected="a folder", fix="Choose another name.")
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder, so that nobody trains for results that cannot be saved."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        refuse(f"cannot write to {folder}", got=error.strerror, expected="a folder to write to", fix="Choose another.")
+
+
+def write_run(folder: Path, values: dict[str, Any]) -> None:
+    """Write `run.json`, whole or not at all."""
+    write_atomically(folder / RUN, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """A file that is there whole or not at all."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What `write_run` wrote."""
+    path = folder / RUN
+    fix = "Give the folder that `throughtime train` wrote."
+    if not path.is_file():
+        got = "no such folder" if not folder.is_dir() else f"no {RUN} in it"
+        refuse(f"{folder} is not a run", got=got, expected="the folder of a training run", fix=fix)
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not {"layout", "shape", "recipe"} <= values.keys():
+            raise KeyError
+    except (ValueError, KeyError):
+        refuse(f"{path} cannot be read", got="something else", expected="what `throughtime train` wrote", fix=fix)
+    return values

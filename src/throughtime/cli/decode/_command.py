@@ -1,0 +1,60 @@
+"""`throughtime decode`: options and their checks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from throughtime.cli._mistakes import refuse
+
+
+def decode(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a model that writes.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to go on with, or to translate.")
+    ] = None,
+    length: Annotated[int, typer.Option(metavar="N", help="Characters to write at most.")] = 400,
+    samples: Annotated[int, typer.Option(metavar="N", help="How many texts for each beginning.")] = 1,
+    temperature: Annotated[
+        float, typer.Option(metavar="X", help="How bold: 0 takes the likeliest, 1 as often as learned.")
+    ] = 0.8,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Choose among the N likeliest only.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(metavar="X", help="Choose among the likeliest that make up this probability.")
+    ] = None,
+    beam: Annotated[int, typer.Option(metavar="N", help="Translations to follow at once; 1 is greedy.")] = 5,
+    best: Annotated[int, typer.Option(metavar="N", help="Translations to show of each text.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same text.")] = 0,
+) -> None:
+    """Let a model write: text from a beginning, or one text for another.
+
+    A model trained to *generate* goes on with each TEXT (or begins one), drawing character after character. A model
+    trained to *translate* writes the best text it finds for each TEXT, by beam search; every text ends by itself. For a
+    whole file of texts to translate, use `throughtime predict`.
+
+    For example:
+
+        throughtime decode runs/shakespeare "To be, or " --temperature 0.6 --samples 3
+        throughtime decode runs/shakespeare --length 1000 --top-p 0.9 --seed 7
+        throughtime decode runs/words hello throughtime --beam 10 --best 3
+
+    Exit codes: 0 all well; 2 a mistake in a file or on the command line; 130 interrupted.
+    """
+    counts = {"--length": length, "--samples": samples, "--top-k": top_k, "--beam": beam, "--best": best}
+    for flag, value in counts.items():
+        if value is not None and value < 1:
+            refuse(f"`{flag}` is too small", got=value, expected="1 or more", fix="Leave it out.")
+    if not 0 <= temperature <= 100:
+        refuse("`--temperature` is out of range", got=temperature, expected="0 to 100", fix="Try 0.8.")
+    if top_p is not None and not 0 < top_p <= 1:
+        refuse("`--top-p` is not a probability", got=top_p, expected="above 0, at most 1", fix="Try 0.9.")
+    if best > beam:
+        refuse(
+            "`--best` is larger than `--beam`", got=f"{best} of {beam}", expected="at most all", fix="Raise `--beam`."
+        )
+    if seed < 0:
+        refuse("`--seed` is out of range", got=seed, expected="0 or more", fix="Try 0.")
+    # torch takes seconds to import: not for --help, nor before a mistake is reported.
+    from throughtime.cli.decode._run import write  # noqa: PLC0415
+
+    write(run, texts or [], length, samples, (temperature, top_k, top_p), (beam, best), seed)

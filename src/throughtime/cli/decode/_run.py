@@ -1,0 +1,66 @@
+"""Texts on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.text import Text
+
+import throughtime as tt
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables import Layout
+from throughtime.cli.tables._guess import GENERATE, TRANSLATE
+from throughtime.cli.tasks._saved import load
+from throughtime.cli.tasks._write import Style, generate, translate
+
+
+def write(
+    run: Path,
+    texts: list[str],
+    length: int,
+    samples: int,
+    style: tuple[float, int | None, float | None],
+    beams: tuple[int, int],
+    seed: int,
+) -> None:
+    """Print what the model of a run writes."""
+    saved = load(run)
+    if saved.layout.task == GENERATE:
+        column, console = saved.layout.inputs[0], Console(highlight=False, soft_wrap=True)
+        for prompt in texts or [""]:
+            check_known(prompt, column.categories, column.split(prompt))
+            for text in generate(saved.model, column, prompt, samples, length, Style(*style), seed):
+                console.print(Text.assemble((prompt, "bold"), text[len(prompt) :]), end="\n\n" if samples > 1 else "\n")
+    elif saved.layout.task == TRANSLATE:
+        if not texts:
+            refuse("nothing to translate", got="no TEXT", expected="one or more", fix="Give them after the run.")
+        show_translations(saved.model, saved.layout, texts, *beams)
+    else:
+        fix = f"Say `throughtime predict {run} FILE`."
+        refuse(f"{run} does not write", got=f"a model to {saved.layout.task}", expected="one that writes", fix=fix)
+
+
+def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, best: int) -> None:
+    """A line for each translation, after the text that it is of."""
+    column = layout.inputs[0]
+    tokens = [column.split(text) for text in texts]
+    for text, parts in zip(texts, tokens, strict=True):
+        check_known(text, column.categories, parts)
+        if not parts:
+            refuse("nothing to translate", got="an empty text", expected="at least one token", fix="Write something.")
+    batch = tt.train.pad([torch.from_numpy(column.places(parts)) for parts in tokens])
+    for text, written in zip(texts, translate(model, layout, batch.inputs, batch.lengths, beam), strict=True):
+        for one in written[:best]:
+            typer.echo(f"{text}\t{one}")
+
+
+def check_known(text: str, categories: tuple[str, ...], tokens: list[str]) -> None:
+    """A token that the model has never seen means nothing to it."""
+    unknown = [token for token in tokens if token not in set(categories)]
+    if unknown:
+        shown = " ".join(categories)[:80]
+        refuse(f"{text[:40]!r} has an unknown token", got=repr(unknown[0]), expected=shown, fix="Leave it out.")

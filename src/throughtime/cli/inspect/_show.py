@@ -1,0 +1,121 @@
+"""What is in a file or a folder, as tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from safetensors import SafetensorError, safe_open
+
+from throughtime.cli import _runs
+from throughtime.cli._mistakes import Mistake, refuse
+from throughtime.cli._options import Columns
+from throughtime.cli.tables import open_table, survey
+from throughtime.cli.tables._guess import guess, sequence_column
+from throughtime.cli.train import _show
+
+STATE = "training.json"
+
+
+def show(path: Path) -> None:
+    """Print whatever the path is."""
+    console = Console(highlight=False)
+    if path.suffix == ".safetensors":
+        show_arrays(console, path)
+    elif path.suffix in (".index", ".ckpt", ".pt", ".pth", ".h5"):
+        refuse(
+            f"{path.name} cannot be inspected",
+            got=f"a file of the kind {path.suffix}",
+            expected="data, a run, a checkpoint of ours, or safetensors",
+            fix="Save the weights as safetensors.",
+        )
+    elif (path / _runs.RUN).is_file():
+        show_run(console, path)
+    elif (path / _runs.WEIGHTS).is_file():
+        show_checkpoint(console, path)
+    else:
+        show_data(console, path)
+
+
+def show_data(console: Console, path: Path) -> None:
+    """Columns, and what each would be taken for."""
+    table, said = open_table(path), Columns()
+    found = survey(table, sequence_column(table, said))
+    try:
+        layout, reasons = guess(found, said)
+    except Mistake as mistake:
+        console.print(_show.columns(found, {}))
+        console.print(Text(f"Not ready to train on: {mistake}"))
+        return
+    console.print(_show.columns(found, reasons))
+    console.print(_show.task_line(layout))
+
+
+def show_run(console: Console, folder: Path) -> None:
+    """What a run learned, and how far it is."""
+    import throughtime as tt  # noqa: PLC0415
+
+    values = _runs.read_run(folder)
+    layout, history = values["layout"], tt.train.History.read(folder)
+    grid = _pairs(f"{folder}: {layout['task']}")
+    for name, columns in (("inputs", layout["inputs"]), ("targets", layout["targets"])):
+        grid.add_row(name, Text(", ".join(column["name"] for column in columns)))
+    grid.add_row("learns from", Text(values["file"]))
+    for name in ("shape", "recipe"):
+        grid.add_row(name, ", ".join(f"{key} {value}" for key, value in values[name].items() if value is not None))
+    epochs = values["recipe"]["epochs"]
+    state = "finished" if "metrics" in values else f"go on with: throughtime train --resume {folder}"
+    grid.add_row("progress", Text(f"{len(history.epochs)} of {epochs} epochs, {state}"))
+    if history.epochs:
+        last = history.epochs[-1]
+        for name, metrics in (("training", last.train), ("held out", last.valid)):
+            grid.add_row(name, ", ".join(f"{key} {value:.4g}" for key, value in metrics.items()))
+    grid.add_row("files", Text(", ".join(sorted(file.name for file in folder.iterdir() if file.name[0] != "."))))
+    console.print(grid)
+
+
+def show_checkpoint(console: Console, folder: Path) -> None:
+    """The arrays of a checkpoint, and the state of its training."""
+    show_arrays(console, folder / _runs.WEIGHTS)
+    state = folder / STATE
+    if state.is_file():
+        try:
+            values: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
+        except ValueError:
+            refuse(f"{state} cannot be read", got="no JSON", expected="what training wrote", fix="Take another one.")
+        console.print(Text(f"Training state: {', '.join(map(str, values))}"))
+
+
+def show_arrays(console: Console, path: Path) -> None:
+    """Name, type and shape of every array, from the file's header."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            rows = [(name, part.get_dtype(), list(part.get_shape())) for name, part in arrays.items()]
+    except (SafetensorError, OSError) as error:
+        refuse(f"{path.name} cannot be read", got=str(error)[:80], expected="a safetensors file", fix="Check the file.")
+    numbers = sum(_size(shape) for _, _, shape in rows)
+    title = f"{path.name}: {len(rows)} arrays, {numbers:,} numbers"
+    table = Table("name", "type", "shape", box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for name, dtype, shape in rows:
+        table.add_row(Text(name), dtype, " × ".join(f"{size:,}" for size in shape) or "one number")
+    console.print(table)
+
+
+def _size(shape: list[int]) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
+
+def _pairs(title: str) -> Table:
+    grid = Table(box=box.SIMPLE_HEAD, show_header=False, title=title, title_justify="left", title_style="bold")
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    return grid

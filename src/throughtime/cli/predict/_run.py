@@ -1,0 +1,77 @@
+"""Sequences in, answers out, some at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+import throughtime as tt
+from throughtime.cli._mistakes import refuse
+from throughtime.cli._outputs import results
+from throughtime.cli.predict._answers import ANSWERS, Answers
+from throughtime.cli.tables import Layout, Rows, Table, open_table
+from throughtime.cli.tables._guess import GENERATE
+from throughtime.cli.tasks._examples import inputs_of, sequences
+from throughtime.cli.tasks._saved import load
+
+# So many steps at a time at most: what bounds the memory, whatever the file's size.
+MOST_STEPS = 100_000
+
+
+def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_size: int) -> None:
+    """Answer for every sequence of the file."""
+    console = Console(highlight=False, stderr=True)
+    saved = load(run)
+    if saved.layout.task == GENERATE:
+        fix = f"Say `throughtime decode {run}`."
+        refuse(f"{run} writes text", got="a model that generates", expected="one that answers", fix=fix)
+    if not saved.finished:
+        console.print(
+            Text(f"{run} is still in training: these are the answers of its last checkpoint."), soft_wrap=True
+        )
+    table = open_table(file)
+    saved.layout.check(table.columns, file, with_targets=False)
+    answers = ANSWERS[saved.layout.task](saved.model, saved.layout, probabilities)
+    began, done, steps = time.perf_counter(), 0, 0
+    with results(out, answers.columns) as lines:
+        for batch in some_at_a_time(sequences(table, saved.layout), batch_size):
+            lines.write(list(answers.answer(batch, _inputs(batch, saved.layout, table))))
+            done, steps = done + len(batch), steps + sum(map(len, batch))
+        if done == 0:
+            refuse(f"{file.name} is empty", got="no rows", expected="at least one sequence", fix="Check the file.")
+    seconds = time.perf_counter() - began
+    say(
+        console, answers, out, f"{done:,} sequences, {steps:,} steps, {seconds:.1f} s ({steps / seconds:,.0f} steps/s)."
+    )
+
+
+def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]]:
+    """Batches of at most so many sequences, and not many more steps than fit."""
+    batch: list[Rows] = []
+    steps = 0
+    for one in rows:
+        batch.append(one)
+        steps += len(one)
+        if len(batch) == batch_size or steps >= MOST_STEPS:
+            yield batch
+            batch, steps = [], 0
+    if batch:
+        yield batch
+
+
+def _inputs(batch: Sequence[Rows], layout: Layout, table: Table) -> tt.train.Batch:
+    return tt.train.pad([inputs_of(rows.piece, layout, table) for rows in batch])
+
+
+def say(console: Console, answers: Answers, out: Path, work: str) -> None:
+    """What was done, and how much of it is right where that is known."""
+    console.print(work)
+    if answers.known:
+        share = answers.right / answers.known
+        console.print(Text.assemble((f"{share:.1%}", "bold green"), f" of {answers.known:,} known answers are right."))
+    if str(out) != "-":
+        console.print(Text.assemble("Results: ", (str(out), "bold")), soft_wrap=True)

@@ -1,0 +1,106 @@
+"""CSV and TSV: a header line, then one row a step; or lines of plain text."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._table import CELLS, Piece, check_columns, is_number
+
+DELIMITERS = ",;\t|"
+# One cell may be a document.
+csv.field_size_limit(2**31 - 1)
+
+
+class CsvTable:
+    """A text file of rows; the delimiter is the one that the header line uses most."""
+
+    sequence: str | None = None
+    unit = "line"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns: list[str] = []
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = self._guarded(file)
+            first = next(header, "")
+        self.delimiter = "\t" if path.suffix == ".tsv" else max(DELIMITERS, key=first.count)
+        self.columns = [name.strip() for name in next(csv.reader([first], delimiter=self.delimiter), [])]
+        check_columns(path, self.columns)
+        if all(is_number(name) for name in self.columns):
+            refuse(
+                f"{path.name} has no header",
+                got=f"the first line {first.strip()[:40]!r}",
+                expected="the names of the columns",
+                fix="Add a first line that names them.",
+            )
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows, with the line at which each ends."""
+        size = max(1, CELLS // len(self.columns))
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(self._guarded(file), delimiter=self.delimiter)
+            next(reader)
+            numbered = ((reader.line_num, row) for row in reader if row)
+            while chunk := list(itertools.islice(numbered, size)):
+                yield self._piece(chunk)
+
+    def _piece(self, chunk: list[tuple[int, list[str]]]) -> Piece:
+        width = len(self.columns)
+        for line, row in chunk:
+            if len(row) != width:
+                refuse(
+                    f"{self.path.name}, line {line} is not like the header",
+                    got=f"{len(row)} cells",
+                    expected=f"{width}, one for each of {', '.join(self.columns)[:80]}",
+                    fix="Correct the line.",
+                )
+        columns = zip(*(row for _, row in chunk), strict=True)
+        texts = {name: np.array(cells, object) for name, cells in zip(self.columns, columns, strict=True)}
+        return Piece(texts, np.array([line for line, _ in chunk]))
+
+    def _guarded(self, lines: Iterator[str]) -> Iterator[str]:
+        """The same lines; bytes that are not text are the user's mistake, not a traceback."""
+        try:
+            for line in lines:
+                if "\0" in line:
+                    raise UnicodeError
+                yield line
+        except UnicodeError:
+            refuse(
+                f"{self.path.name} is not a text file",
+                got="bytes that are not UTF-8",
+                expected="a CSV file in UTF-8",
+                fix="Save it again as CSV (UTF-8), or give it the suffix of what it is (.parquet, .npz).",
+            )
+        except csv.Error as error:
+            refuse(f"{self.path.name} is not CSV", got=str(error), expected="rows of cells", fix="Correct the file.")
+
+
+class TextTable:
+    """A plain text file, as a table of one cell."""
+
+    sequence: str | None = None
+    unit = "line"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns = ["text"]
+
+    def pieces(self) -> Iterator[Piece]:
+        """The whole text."""
+        try:
+            text = self.path.read_text(encoding="utf-8-sig")
+        except UnicodeError:
+            refuse(
+                f"{self.path.name} is not a text file",
+                got="bytes that are not UTF-8",
+                expected="plain text in UTF-8",
+                fix="Save it again in UTF-8.",
+            )
+        yield Piece({"text": np.array([text], object)}, np.array([1]))

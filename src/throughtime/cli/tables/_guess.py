@@ -1,0 +1,247 @@
+"""Which column is what: by what the user said, then by names, then by what the columns hold. Every guess says why."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli._options import Columns as Said
+from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
+from throughtime.cli.tables._survey import Facts, Survey
+from throughtime.cli.tables._table import Table
+
+CLASSIFY, TAG, FORECAST, GENERATE, TRANSLATE = TASKS = ("classify", "tag", "forecast", "generate", "translate")
+
+SEQUENCE_NAMES = (
+    "sequence sequence_id seq seq_id id series series_id unique_id utterance utterance_id sample sample_id session "
+    "session_id sentence sentence_id document document_id user user_id patient patient_id group case trajectory episode"
+).split()
+ORDER_NAMES = "step time t timestamp date datetime position frame".split()
+SPLIT_NAMES = "split is_test subset fold test".split()
+TARGET_NAMES = "label class target tag y category speaker outcome".split()
+TEXT_NAMES = "text sentence document verse content message name".split()
+PAIR_NAMES = (
+    ("source", "target"),
+    ("src", "tgt"),
+    ("input", "output"),
+    ("word", "phonemes"),
+    ("question", "answer"),
+    ("x", "y"),
+)
+# More different whole numbers than this are a quantity, not names of classes.
+MOST_CLASSES = 256
+
+
+class Guess(NamedTuple):
+    """A layout, and for each column the reason of its role."""
+
+    layout: Layout
+    reasons: dict[str, str]
+
+
+def check_said(table: Table, said: Said) -> None:
+    """Every column that was named is there, and the task is one of ours."""
+    if said.task is not None and said.task not in TASKS:
+        refuse("`--task` is unknown", got=repr(said.task), expected=" or ".join(TASKS), fix="Leave it out to guess.")
+    flags = {"sequence": [said.sequence], "split": [said.split], "order": [said.order]}
+    flags |= {flag: list(getattr(said, flag)) for flag in ("target", "inputs", "ignore", "categories")}
+    for flag, names in flags.items():
+        for name in names:
+            if name is not None and name not in table.columns:
+                refuse(
+                    f"`--{flag}` names no column of {table.path.name}",
+                    got=repr(name),
+                    expected=", ".join(table.columns)[:120],
+                    fix="Check the spelling.",
+                )
+
+
+def sequence_column(table: Table, said: Said) -> str | None:
+    """The column that names the sequences."""
+    return said.sequence or table.sequence or _named(table.columns, SEQUENCE_NAMES, said)
+
+
+def guess(found: Survey, said: Said) -> Guess:
+    """The roles of all columns."""
+    columns = found.table.columns
+    reasons = dict.fromkeys(said.ignore, "ignored, as you said")
+    split = said.split or _named(columns, SPLIT_NAMES, said)
+    order = said.order or _named(columns, ORDER_NAMES, said)
+    if order is not None and order in (*said.inputs, *said.target):
+        order = None
+    taken = {found.sequence, split, order, *said.ignore} - {None}
+    for column, why in ((found.sequence, "names the sequence"), (split, "train or test"), (order, "order of steps")):
+        if column is not None:
+            reasons[column] = why
+    free = [found.facts[name] for name in columns if name not in taken]
+    texts = _texts_in_rows(found, said, free)
+    if texts is not None:
+        return _text_guess(
+            found, said, texts, split, {name: why for name, why in reasons.items() if name != found.sequence}
+        )
+    if said.task in (GENERATE, TRANSLATE):
+        refuse(
+            f"{found.table.path.name} has no text to {said.task}",
+            got=f"columns {', '.join(columns)[:80]}",
+            expected="one row a text" if said.task == GENERATE else "two columns of text, one row a pair",
+            fix="Name them with `--inputs` and `--target`, or choose another task.",
+        )
+    return _long_guess(found, said, free, order, split, reasons)
+
+
+def _texts_in_rows(found: Survey, said: Said, free: list[Facts]) -> tuple[str, str | None] | None:
+    """Source and target columns, if each row is a sequence of its own: without a name, or with one met only once."""
+    if found.sequence is None or said.task == TRANSLATE:
+        return _texts(free, said)
+    if said.sequence is not None or found.table.sequence is not None or max(found.lengths) > 1:
+        return None
+    # A column called `sentence` may hold the sentences themselves.
+    return _texts(free, said) or _texts([found.facts[found.sequence], *free], said)
+
+
+def _named(columns: list[str], names: list[str], said: Said) -> str | None:
+    """The first column with one of the names, unless it was given another role."""
+    claimed = {*said.target, *said.inputs, *said.ignore}
+    lower = {column.lower(): column for column in columns if column not in claimed}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _texts(free: list[Facts], said: Said) -> tuple[str, str | None] | None:
+    """Source and target columns of a table whose every row is a text, or None if it is not one."""
+    texts = [fact.name for fact in free if not fact.is_number and fact.longest > 1 and fact.name not in said.categories]
+    if said.inputs and said.target and said.task == TRANSLATE:
+        return said.inputs[0], said.target[0]
+    lower = {name.lower(): name for name in texts}
+    for source, target in PAIR_NAMES:
+        if source in lower and target in lower and said.task in (None, TRANSLATE):
+            return lower[source], lower[target]
+    # What is called a label is not a text to write.
+    texts = [name for name in texts if name.lower() not in TARGET_NAMES]
+    if len(texts) == 2 and len(free) == 2 and said.task in (None, TRANSLATE) and not said.target:
+        return texts[0], texts[1]
+    chosen = next((lower[name] for name in TEXT_NAMES if name in lower), None) or (texts[0] if texts else None)
+    only = len(free) == 1 or said.task in (CLASSIFY, GENERATE) or (chosen and chosen.lower() in TEXT_NAMES)
+    return (chosen, None) if chosen and only and said.task in (None, CLASSIFY, GENERATE) else None
+
+
+def _text_guess(
+    found: Survey, said: Said, texts: tuple[str, str | None], split: str | None, reasons: dict[str, str]
+) -> Guess:
+    """One row a sequence: texts in, and a text, a class or nothing out."""
+    source, target = texts
+    inputs = (_text_column(found.facts[source], said),)
+    if target is not None:
+        wanted = _text_column(found.facts[target], said)
+        reasons |= {source: f"source: {inputs[0].tokens}", target: f"target: {wanted.tokens}"}
+        return Guess(Layout(TRANSLATE, inputs, (wanted,), split=split), reasons)
+    label = next(iter(said.target), None) or _named(found.table.columns, TARGET_NAMES, said)
+    if said.task == CLASSIFY and label is None:
+        _refuse_target(found, "a column of classes")
+    if label is None or said.task == GENERATE:
+        reasons[source] = "text to learn to write"
+        return Guess(Layout(GENERATE, (Column(source, TEXT),), (), split=split), reasons)
+    reasons[source], reasons[label] = f"text: {inputs[0].tokens}", "the class of each text"
+    return Guess(Layout(CLASSIFY, inputs, (Column(label, CATEGORY),), split=split), reasons)
+
+
+def _text_column(fact: Facts, said: Said) -> Column:
+    """A text is split into words where most cells have several, into characters elsewhere."""
+    words = fact.spaced > fact.rows / 2 and fact.name not in said.categories
+    return Column(fact.name, TEXT, tokens=WORDS if words else CHARACTERS)
+
+
+def _long_guess(
+    found: Survey, said: Said, free: list[Facts], order: str | None, split: str | None, reasons: dict[str, str]
+) -> Guess:
+    """One row a step."""
+    targets, task = _long_targets(found, said, free)
+    # What is forecast is also what is known of the past.
+    known = set(targets) if task == FORECAST else set()
+    wished = {fact.name for fact in free if not said.inputs or fact.name in said.inputs} - set(targets)
+    inputs = [Column(fact.name, _kind(fact, said)) for fact in free if fact.name in wished | known]
+    unusable = [
+        column.name for column in inputs if found.facts[column.name].distinct is None and column.kind == CATEGORY
+    ]
+    for name in unusable:
+        reasons[name] = "left out: too many different texts"
+    inputs = [column for column in inputs if column.name not in unusable]
+    if not inputs:
+        refuse(
+            f"{found.table.path.name} has nothing to learn from",
+            got=f"columns {', '.join(found.table.columns)[:80]}",
+            expected="at least one input column besides the target",
+            fix="Name them with `--inputs`.",
+        )
+    kind = NUMBER if task == FORECAST else CATEGORY
+    meanings = {CLASSIFY: "target: one class a sequence", TAG: "target: a tag a step", FORECAST: "input and target"}
+    reasons |= {column.name: f"input: {_meaning(found.facts[column.name], column)}" for column in inputs}
+    reasons |= dict.fromkeys(targets, meanings[task])
+    wanted = tuple(Column(name, kind) for name in targets)
+    return Guess(Layout(task, tuple(inputs), wanted, found.sequence, order, split), reasons)
+
+
+def _long_targets(found: Survey, said: Said, free: list[Facts]) -> tuple[list[str], str]:
+    """Target columns and task of a table of one row a step."""
+    named = list(said.target)
+    if not named and said.task in (None, CLASSIFY, TAG):
+        named = _guessed_target(found, said, free)
+    if said.task == FORECAST or (not named and said.task is None):
+        numbers = [fact.name for fact in free if _kind(fact, said) == NUMBER]
+        if not numbers:
+            _refuse_target(found, "a column of numbers to forecast")
+        return list(said.target) or numbers, FORECAST
+    if not named:
+        _refuse_target(found, "a column of classes")
+    fact = found.facts[named[0]]
+    if said.task is None and not _is_class(fact, said):
+        return named, FORECAST
+    if not _is_class(fact, said):
+        refuse(
+            f"`{fact.name}` is no target to {said.task}",
+            got=f"numbers from {fact.low:.4g} to {fact.high:.4g}",
+            expected=f"classes: words, or at most {MOST_CLASSES} whole numbers",
+            fix=f"Name another with `--target`, or say `--categories {fact.name}`.",
+        )
+    if found.sequence is None and said.task is None:
+        return named, TAG
+    return named[:1], said.task or (CLASSIFY if fact.steady else TAG)
+
+
+def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:
+    """A column that is called a target and holds classes, or the last one if it is text, or one called a target."""
+    called = _named(found.table.columns, TARGET_NAMES, said)
+    if called is not None and _is_class(found.facts[called], said):
+        return [called]
+    if free and not free[-1].is_number:
+        return [free[-1].name]
+    if called is not None and said.task is None:
+        return [called]
+    # Whole numbers that never change within a sequence: what an NPZ file says of each sequence.
+    by_sequence = [fact.name for fact in free if fact.steady and _is_class(fact, said)]
+    return by_sequence[:1] if found.table.sequence else []
+
+
+def _is_class(fact: Facts, said: Said) -> bool:
+    if fact.name in said.categories or not fact.is_number:
+        return True
+    return fact.whole and fact.distinct is not None and fact.distinct <= MOST_CLASSES
+
+
+def _kind(fact: Facts, said: Said) -> str:
+    return CATEGORY if fact.name in said.categories or not fact.is_number else NUMBER
+
+
+def _meaning(fact: Facts, column: Column) -> str:
+    if column.kind == CATEGORY:
+        return f"one of {fact.distinct} categories"
+    missing = f", {fact.missing:,} missing, read as the mean" if fact.missing else ""
+    return f"number, {fact.low:.4g} to {fact.high:.4g}{missing}"
+
+
+def _refuse_target(found: Survey, expected: str) -> NoReturn:
+    refuse(
+        f"{found.table.path.name} has no target",
+        got=f"columns {', '.join(found.table.columns)[:80]}",
+        expected=expected,
+        fix="Name it with `--target`.",
+    )

@@ -1,0 +1,166 @@
+"""NPZ: arrays by steps and by sequences, read as the same long table without ever holding it whole."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._table import CELLS, Piece, Values, check_columns
+
+LENGTHS = "lengths"
+# What the column with the numbers of the sequences is called.
+NAME = "sequence"
+SCHEMA = "`lengths` [S], arrays by step [sum of lengths, ...] or padded [S, T, ...], and arrays by sequence [S]"
+
+
+class Header(NamedTuple):
+    """What an array's file says before its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+
+class NpzTable:
+    """Arrays as columns: one of [N, F] gives F columns, one by sequence is repeated for each of its steps."""
+
+    unit = "step"
+    sequence: str | None = NAME
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.headers = self._headers()
+        self.lengths = self._lengths()
+        # Lengths are small, numbers by step are not: these are read piece by piece.
+        self.by_sequence = {
+            name: self._whole(name)
+            for name, header in self.headers.items()
+            if name != LENGTHS and header.shape == self.lengths.shape
+        }
+        self.by_step = [name for name in self.headers if name != LENGTHS and name not in self.by_sequence]
+        self.columns = [NAME, *(c for name in self.by_step for c in self._columns(name)), *self.by_sequence]
+        check_columns(path, self.columns)
+        if not self.by_step:
+            self._refuse(f"no array by step among {', '.join(self.headers)}")
+
+    def pieces(self) -> Iterator[Piece]:
+        """The steps of some sequences at a time: a sequence is never cut."""
+        with zipfile.ZipFile(self.path) as archive:
+            streams = {name: _Stream(archive, name, self.headers[name]) for name in self.by_step}
+            done, row = 0, 1
+            limit = max(1, CELLS // len(self.columns))
+            while done < len(self.lengths):
+                until = max(done + 1, int(np.searchsorted(np.cumsum(self.lengths[done:]), limit, "right")) + done)
+                lengths = self.lengths[done:until]
+                columns: dict[str, Values] = {NAME: np.repeat(np.arange(done, until), lengths)}
+                for name, stream in streams.items():
+                    steps = stream.padded(lengths) if self._is_padded(name) else stream.rows(int(lengths.sum()))
+                    flat = steps.reshape(len(steps), -1)
+                    columns |= {column: flat[:, place] for place, column in enumerate(self._columns(name))}
+                for name, values in self.by_sequence.items():
+                    columns[name] = np.repeat(values[done:until], lengths)
+                count = int(lengths.sum())
+                yield Piece({name: _plain(values) for name, values in columns.items()}, np.arange(row, row + count))
+                done, row = until, row + count
+
+    def _headers(self) -> dict[str, Header]:
+        """Shapes and dtypes of all arrays, without their numbers."""
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+                headers = {name: _read_header(archive.open(f"{name}.npy")) for name in names}
+        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            refuse(
+                f"{self.path.name} is not an NPZ file",
+                got=str(error)[:80],
+                expected="what numpy.savez writes",
+                fix="Save it again with numpy.savez.",
+            )
+        for name, header in headers.items():
+            if header.dtype.hasobject or header.fortran or not header.shape:
+                wrong = (
+                    "Python objects" if header.dtype.hasobject else "columns first" if header.fortran else "a scalar"
+                )
+                self._refuse(f"`{name}` as {wrong}")
+        return headers
+
+    def _lengths(self) -> Values:
+        """Steps of each sequence: as told, or all of a padded array, or one sequence."""
+        if LENGTHS in self.headers:
+            lengths = self._whole(LENGTHS)
+            if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+                self._refuse(f"`lengths` of shape {lengths.shape} and dtype {lengths.dtype}")
+            return lengths.astype(np.int64)
+        padded = [header.shape for header in self.headers.values() if len(header.shape) == 3]
+        if padded:
+            return np.full(padded[0][0], padded[0][1])
+        longest = max((header.shape[0] for header in self.headers.values()), default=0)
+        return np.array([longest])
+
+    def _is_padded(self, name: str) -> bool:
+        shape = self.headers[name].shape
+        return len(shape) > 1 and shape[0] == len(self.lengths) and shape[0] != self.lengths.sum()
+
+    def _columns(self, name: str) -> list[str]:
+        """One name for a column alone, numbered ones for several."""
+        shape = self.headers[name].shape
+        if self._is_padded(name):
+            if len(self.lengths) and shape[1] < self.lengths.max():
+                self._refuse(f"`{name}` of shape {shape} and a length of {self.lengths.max()}")
+            width = int(np.prod(shape[2:]))
+            return [name] if len(shape) == 2 else [f"{name}_{place}" for place in range(width)]
+        if shape[0] != self.lengths.sum():
+            self._refuse(f"`{name}` of shape {shape} with {len(self.lengths)} sequences of {self.lengths.sum()} steps")
+        return [name] if len(shape) == 1 else [f"{name}_{place}" for place in range(int(np.prod(shape[1:])))]
+
+    def _whole(self, name: str) -> Values:
+        with np.load(self.path, allow_pickle=False) as arrays:
+            values: Values = arrays[name]
+            return values
+
+    def _refuse(self, got: str) -> None:
+        refuse(
+            f"{self.path.name} has arrays that do not fit together",
+            got=got,
+            expected=SCHEMA,
+            fix="See `throughtime train --help`.",
+        )
+
+
+class _Stream:
+    """An array in a ZIP file, read from its first row to its last."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, header: Header) -> None:
+        self.file = archive.open(f"{name}.npy")
+        _read_header(self.file)
+        self.header = header
+
+    def rows(self, count: int) -> Values:
+        """The next rows along the first axis."""
+        shape = (count, *self.header.shape[1:])
+        size = int(np.prod(shape)) * self.header.dtype.itemsize
+        return np.frombuffer(self.file.read(size), self.header.dtype).reshape(shape)
+
+    def padded(self, lengths: Values) -> Values:
+        """The real steps of the next sequences."""
+        rows = self.rows(len(lengths))
+        return np.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)])
+
+
+def _read_header(file: IO[bytes]) -> Header:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    return Header(shape, dtype, fortran and len(shape) > 1)
+
+
+def _plain(values: Values) -> Values:
+    """Numbers as they are; text and booleans as text, like every other table's."""
+    if values.dtype.kind in "iuf":
+        return values
+    return np.array([str(value) for value in values.tolist()], object)

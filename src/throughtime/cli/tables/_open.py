@@ -1,0 +1,83 @@
+"""From a path to a table: by its suffix; a folder is one file a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._csv import CsvTable, TextTable
+from throughtime.cli.tables._npz import NpzTable
+from throughtime.cli.tables._parquet import ParquetTable
+from throughtime.cli.tables._table import Piece, Table
+
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": CsvTable,
+    ".tsv": CsvTable,
+    ".parquet": ParquetTable,
+    ".pq": ParquetTable,
+    ".npz": NpzTable,
+    ".txt": TextTable,
+}
+# What the column with the names of the files is called.
+NAME = "sequence"
+KNOWN = ", ".join(READERS)
+
+
+def open_table(path: Path) -> Table:
+    """A table ready to be read; whatever cannot be one is a `Mistake`."""
+    if path.is_dir():
+        return FolderTable(path)
+    if path.suffix.lower() not in READERS:
+        fix = "Rename it, or save it in one of these."
+        refuse(f"{path.name} has an unknown format", got=f"suffix {path.suffix!r}", expected=KNOWN, fix=fix)
+    try:
+        return READERS[path.suffix.lower()](path)
+    except OSError as error:
+        refuse(f"cannot read {path}", got=error.strerror, expected="a file that can be read", fix="Check the path.")
+
+
+class FolderTable:
+    """One file a sequence: its name is the sequence's, and a folder inside the folder is the label of what it holds."""
+
+    sequence: str | None = NAME
+    unit = "row"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in READERS]
+        if not self.files:
+            refuse(f"no sequences in {path}", got="no such file in it", expected=KNOWN, fix="Check the folder.")
+        self.labelled = any(file.parent != path for file in self.files)
+        first = open_table(self.files[0])
+        inner = [name for name in first.columns if name != NAME]
+        self.columns = [NAME, *inner, *(["label"] if self.labelled else [])]
+        if self.labelled and "label" in inner:
+            refuse(
+                f"{path.name} labels its files twice",
+                got="folders inside it and a column `label`",
+                expected="one of them",
+                fix="Rename the column, or put all files in one folder.",
+            )
+
+    def pieces(self) -> Iterator[Piece]:
+        """File after file; the row counts within its own file."""
+        for file in self.files:
+            table = open_table(file)
+            inner = [name for name in table.columns if name != NAME]
+            expected = [name for name in self.columns if name not in {NAME, *(["label"] * self.labelled)}]
+            if inner != expected:
+                refuse(
+                    f"{file.relative_to(self.path)} is not like {self.files[0].name}",
+                    got=f"columns {', '.join(inner)[:80]}",
+                    expected=", ".join(expected)[:80],
+                    fix="Give all files the same columns.",
+                )
+            name = str(file.relative_to(self.path).with_suffix(""))
+            for piece in table.pieces():
+                named = {NAME: np.full(len(piece), name, object)}
+                label = {"label": np.full(len(piece), str(file.parent.relative_to(self.path)), object)}
+                kept = {column: piece.columns[column] for column in inner}
+                yield Piece(named | kept | (label if self.labelled else {}), piece.lines)

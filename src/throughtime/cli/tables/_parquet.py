@@ -1,0 +1,72 @@
+"""Parquet, through pyarrow: the same rows, with types of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._table import CELLS, Piece, Values, check_columns
+
+
+class ParquetTable:
+    """A Parquet file of flat columns: numbers, text, booleans, dates."""
+
+    sequence: str | None = None
+    unit = "row"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns = [str(name) for name in self._file().schema_arrow.names]
+        check_columns(path, self.columns)
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows, counted from 1."""
+        first = 1
+        file = self._file()
+        for batch in file.iter_batches(batch_size=max(1, CELLS // len(self.columns))):
+            columns = {name: self._values(name, batch.column(place)) for place, name in enumerate(self.columns)}
+            yield Piece(columns, np.arange(first, first + batch.num_rows))
+            first += batch.num_rows
+
+    def _file(self) -> Any:
+        try:
+            from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415
+        except ImportError:
+            refuse(
+                f"{self.path.name} needs pyarrow",
+                got="no pyarrow here",
+                expected="it installed: it is large, so only Parquet asks for it",
+                fix="Run `pip install throughtime[parquet]`, or save the file as CSV.",
+            )
+        try:
+            return parquet.ParquetFile(self.path)
+        except ArrowInvalid as error:
+            refuse(
+                f"{self.path.name} is not a Parquet file",
+                got=str(error).splitlines()[0][:80],
+                expected="a whole Parquet file",
+                fix="Save it again.",
+            )
+
+    def _values(self, name: str, column: Any) -> Values:
+        """Numbers stay numbers, a missing one NaN; all else becomes text, a missing one empty."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        kind = column.type
+        if pa.types.is_nested(kind):
+            refuse(
+                f"{self.path.name}, column `{name}` is nested",
+                got=str(kind),
+                expected="numbers or text, one value a row",
+                fix="Write one row a step, with a column that names the sequence.",
+            )
+        if pa.types.is_decimal(kind):
+            column = column.cast(pa.float64())
+        if pa.types.is_integer(kind) or pa.types.is_floating(column.type):
+            values: Values = column.to_numpy(zero_copy_only=False)
+            return values
+        return np.array(["" if value is None else str(value) for value in column.to_pylist()], object)

@@ -1,0 +1,111 @@
+"""Rows gathered into sequences, one at a time: what lies in memory is one piece and one sequence."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._table import Piece, Table, is_number
+
+_DATE = re.compile(r"\d{4}-\d\d")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one sequence."""
+
+    name: str
+    piece: Piece
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+
+def rows_of(table: Table, sequence: str | None, order: str | None = None) -> Iterator[Rows]:
+    """Sequence after sequence, as they stand in the table; all rows are one sequence if nothing names them."""
+    parts: list[Piece] = []
+    current = ""
+    seen: set[int] = set()
+    for piece in table.pieces():
+        names = np.zeros(len(piece), object) if sequence is None else piece.texts(sequence)
+        starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1), len(names)]
+        for start, end in itertools.pairwise(starts):
+            name = str(names[start])
+            if parts and name != current:
+                yield _joined(table, current, parts, order)
+                parts = []
+            if not parts and sequence is not None:
+                _check_new(table, sequence, name, int(piece.lines[start]), seen)
+            current = name
+            parts.append(cut_piece(piece, start, end))
+    if parts:
+        yield _joined(table, current, parts, order)
+
+
+def sorted_rows(table: Table, sequence: str | None, order: str | None = None) -> Iterator[Rows]:
+    """The same for a table whose sequences are mixed: all of it is held in memory."""
+    whole = join(list(table.pieces()))
+    names = np.zeros(len(whole), object) if sequence is None else whole.texts(sequence)
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(str(name), []).append(place)
+    for name, rows in places.items():
+        columns = {column: values[rows] for column, values in whole.columns.items()}
+        yield _joined(table, name, [Piece(columns, whole.lines[rows])], order)
+
+
+def join(pieces: list[Piece]) -> Piece:
+    """Several pieces as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    columns = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in pieces[0].columns}
+    return Piece(columns, np.concatenate([piece.lines for piece in pieces]))
+
+
+def cut_piece(piece: Piece, start: int, end: int) -> Piece:
+    """Some of the rows of a piece."""
+    return Piece({name: values[start:end] for name, values in piece.columns.items()}, piece.lines[start:end])
+
+
+def _joined(table: Table, name: str, parts: list[Piece], order: str | None) -> Rows:
+    rows = Rows(name, join(parts))
+    if order is not None:
+        _check_order(table, rows, order)
+    return rows
+
+
+def _check_new(table: Table, sequence: str, name: str, line: int, seen: set[int]) -> None:
+    """A sequence whose rows stand in two places would be read as two."""
+    # A hash instead of the name: a few dozen bytes a sequence, however long its name.
+    if hash(name) in seen:
+        refuse(
+            f"{table.path.name}, {table.unit} {line}: the rows of a sequence are not together",
+            got=f"`{sequence}` {name!r} again",
+            expected="all rows of a sequence one after another",
+            fix=f"Sort the file by `{sequence}`.",
+        )
+    seen.add(hash(name))
+
+
+def _check_order(table: Table, rows: Rows, order: str) -> None:
+    """Time does not run backwards, as far as numbers and dates of the form 2024-05-01 can tell."""
+    values = rows.piece.columns[order]
+    if values.dtype == object:
+        if all(map(is_number, values)):
+            values = rows.piece.numbers(order, table.path)
+        elif not all(map(_DATE.match, values)):
+            return
+    back = np.flatnonzero(values[1:] < values[:-1])
+    if len(back):
+        place = int(back[0])
+        refuse(
+            f"{table.path.name}, {table.unit} {rows.piece.lines[place + 1]}: `{order}` goes back",
+            got=f"{values[place + 1]!s} after {values[place]!s}",
+            expected="rows in the order of time within each sequence",
+            fix=f"Sort the file by `{order}`, or say `--ignore {order}`.",
+        )

@@ -1,0 +1,168 @@
+"""One look over a table, whatever its size: what each column holds, and how long the sequences are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._table import Piece, Table, Values, is_number, text_of
+
+# Beyond so many different values a column is no longer counted value by value.
+COUNTED = 20_000
+# A column with so few cells that are no numbers is one of numbers, and those are mistakes.
+STRAY = 0.05
+
+
+@dataclass
+class Facts:
+    """What is known of a column after reading it once."""
+
+    name: str
+    rows: int = 0
+    missing: int = 0
+    words: int = 0
+    first_word: tuple[int, str] | None = None
+    whole: bool = True
+    low: float = math.inf
+    high: float = -math.inf
+    total: float = 0.0
+    squares: float = 0.0
+    counts: dict[str, int] | None = field(default_factory=dict)
+    longest: int = 0
+    characters: int = 0
+    spaced: int = 0
+    steady: bool = True
+
+    @property
+    def is_number(self) -> bool:
+        """Whether every cell that holds something holds a number."""
+        return self.words == 0 and self.rows > self.missing
+
+    @property
+    def distinct(self) -> int | None:
+        """How many different values there are; None: too many to count."""
+        return None if self.counts is None else len(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the numbers."""
+        return self.total / max(1, self.rows - self.missing - self.words)
+
+    @property
+    def deviation(self) -> float:
+        """Their standard deviation."""
+        count = max(1, self.rows - self.missing - self.words)
+        return math.sqrt(max(0.0, self.squares / count - self.mean**2))
+
+    def take(self, values: Values, lines: Values) -> None:
+        """Account for some more rows."""
+        self.rows += len(values)
+        if values.dtype == object:
+            self._take_texts(values, lines)
+        else:
+            self._take_numbers(values.astype(np.float64))
+        self._count(values)
+
+    def _take_texts(self, values: Values, lines: Values) -> None:
+        try:
+            self._take_numbers(np.array([float(text) if text else math.nan for text in values]))
+        except ValueError:
+            words = [(int(line), text) for line, text in zip(lines, values, strict=True) if not is_number(text)]
+            self.words += len(words)
+            self.first_word = self.first_word or words[0]
+            self._take_numbers(np.array([float(text or "nan") for text in values if is_number(text)]))
+        self.longest = max(self.longest, *map(len, values))
+        self.characters += sum(map(len, values))
+        self.spaced += sum(" " in text.strip() for text in values)
+
+    def _take_numbers(self, numbers: Values) -> None:
+        known = numbers[~np.isnan(numbers)]
+        self.missing += len(numbers) - len(known)
+        if len(known):
+            self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
+            self.total += float(known.sum())
+            self.squares += float(np.square(known).sum())
+            self.whole = self.whole and bool((known == np.round(known)).all())
+
+    def _count(self, values: Values) -> None:
+        if self.counts is None:
+            return
+        if values.dtype == object:
+            for text in values:
+                self.counts[text] = self.counts.get(text, 0) + 1
+        else:
+            for value, count in zip(*np.unique(values, return_counts=True), strict=True):
+                key = text_of(value.item())
+                self.counts[key] = self.counts.get(key, 0) + int(count)
+        self.counts.pop("", None)
+        if len(self.counts) > COUNTED:
+            self.counts = None
+
+
+@dataclass
+class Survey:
+    """A table after one look: facts by column and, where sequences have names, how long each is."""
+
+    table: Table
+    facts: dict[str, Facts]
+    sequence: str | None
+    lengths: list[int]
+    together: bool
+    rows: int
+
+
+def survey(table: Table, sequence: str | None = None, categories: frozenset[str] = frozenset()) -> Survey:
+    """Read the table once, in pieces. `categories` are columns whose numbers are names."""
+    facts = {name: Facts(name) for name in table.columns}
+    found = Survey(table, facts, sequence, [], together=True, rows=0)
+    seen: dict[str, int] = {}
+    before: Piece | None = None
+    for piece in table.pieces():
+        found.rows += len(piece)
+        for name, fact in facts.items():
+            fact.take(piece.columns[name], piece.lines)
+        if sequence is not None:
+            _follow(found, seen, before, piece, sequence)
+        before = piece
+    if found.rows == 0:
+        fix = "Check that it is the right file."
+        refuse(f"{table.path.name} is empty", got="no rows", expected="at least one sequence", fix=fix)
+    found.lengths = list(seen.values()) if sequence is not None else [found.rows]
+    _check_strays(table, facts, categories)
+    return found
+
+
+def _follow(found: Survey, seen: dict[str, int], before: Piece | None, piece: Piece, sequence: str) -> None:
+    """Keep the length of each sequence, and which columns never change within one."""
+    names = piece.texts(sequence)
+    starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
+    same = np.ones(len(names), bool)
+    same[starts] = False
+    goes_on = before is not None and before.texts(sequence)[-1] == names[0]
+    for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
+        name = names[start]
+        if name in seen and not (start == 0 and goes_on):
+            found.together = False
+        seen[name] = seen.get(name, 0) + int(end - start)
+    for column, fact in found.facts.items():
+        if fact.steady:
+            values = piece.columns[column]
+            changed = bool((same[1:] & (values[1:] != values[:-1])).any())
+            across = before is not None and goes_on and before.columns[column][-1] != values[0]
+            fact.steady = not (changed or across)
+
+
+def _check_strays(table: Table, facts: dict[str, Facts], categories: frozenset[str]) -> None:
+    """A few words in a column of numbers are mistakes, not categories."""
+    for fact in facts.values():
+        if fact.name not in categories and 0 < fact.words <= STRAY * (fact.rows - fact.missing):
+            line, text = fact.first_word or (0, "")
+            refuse(
+                f"{table.path.name}, {table.unit} {line}, column `{fact.name}` is not a number",
+                got=repr(text),
+                expected="a number, as in the other rows",
+                fix=f"Correct the cell, or say `--categories {fact.name}`.",
+            )

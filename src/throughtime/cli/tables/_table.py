@@ -1,0 +1,98 @@
+"""What every reader gives: named columns, in pieces that fit in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from throughtime.cli._mistakes import refuse
+
+# Cells in one piece: large enough for numpy to be quick, small enough to forget about.
+CELLS = 250_000
+
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a table: columns of text (object arrays) or numbers, and the `lines` at which the rows stood."""
+
+    columns: dict[str, Values]
+    lines: Values
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def numbers(self, name: str, path: Path) -> Values:
+        """A column as float64; an empty cell is NaN, and anything else that is no number is a mistake with its line."""
+        values = self.columns[name]
+        if values.dtype != object:
+            return values.astype(np.float64)
+        try:
+            return np.array([float(text) if text else np.nan for text in values], np.float64)
+        except ValueError:
+            line, text = first_bad_number(values, self.lines)
+            refuse(
+                f"{path.name}, line {line}, column `{name}` is not a number",
+                got=repr(text),
+                expected="a number, or nothing for a missing one",
+                fix="Correct the cell.",
+            )
+
+    def texts(self, name: str) -> Values:
+        """A column as text; whole numbers are written without a point, so that 3 and 3.0 are one category."""
+        values = self.columns[name]
+        return values if values.dtype == object else np.array([text_of(value) for value in values.tolist()], object)
+
+
+class Table(Protocol):
+    """A file of named columns; `sequence` is the one in which the format itself names the sequences, if it does."""
+
+    path: Path
+    columns: list[str]
+    sequence: str | None
+    unit: str
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows from first to last, some at a time."""
+        ...
+
+
+def text_of(value: Any) -> str:
+    """A value as a category's name."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return ""
+        return str(int(value)) if value.is_integer() else f"{value:g}"
+    return str(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell is empty or a number."""
+    try:
+        float(text or 0)
+    except ValueError:
+        return False
+    return True
+
+
+def first_bad_number(values: Values, lines: Values) -> tuple[int, str]:
+    """The line and text of the first cell that is not a number."""
+    return next((int(line), text) for line, text in zip(lines, values, strict=True) if not is_number(text))
+
+
+def check_columns(path: Path, columns: list[str]) -> None:
+    """Every column has a name of its own."""
+    fix = "Give every column a name of its own in the first line."
+    if not columns:
+        refuse(f"{path.name} has no columns", got="an empty file", expected="a header line and rows", fix=fix)
+    for place, name in enumerate(columns, 1):
+        if not name:
+            refuse(f"{path.name}, column {place} has no name", got="an empty name", expected="text", fix=fix)
+        if columns.index(name) != place - 1:
+            refuse(f"{path.name} has two columns of one name", got=repr(name), expected="different names", fix=fix)

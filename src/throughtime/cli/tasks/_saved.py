@@ -1,0 +1,44 @@
+"""A trained model, back from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import nn
+
+import throughtime as tt
+from throughtime.cli import _runs
+from throughtime.cli._mistakes import Mistake, refuse
+from throughtime.cli.tables import Layout
+from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._tasks import make_model
+
+
+class Saved(NamedTuple):
+    """A model ready for use; `finished` is False when it comes from a checkpoint on the way."""
+
+    model: nn.Module
+    layout: Layout
+    shape: Shape
+    finished: bool
+
+
+def load(folder: Path) -> Saved:
+    """The model of a run, with its final weights or, before the end of training, those of the last checkpoint."""
+    values = _runs.read_run(folder)
+    layout, shape = Layout.from_json(values["layout"]), Shape(**values["shape"])
+    final, checkpoint = folder / _runs.WEIGHTS, tt.train.latest_checkpoint(folder)
+    if not final.exists() and checkpoint is None:
+        refuse(
+            f"{folder} has no weights yet",
+            got="a run without a checkpoint",
+            expected=_runs.WEIGHTS,
+            fix=f"Train first: `throughtime train --resume {folder}`.",
+        )
+    model = make_model(layout, shape)
+    try:
+        tt.train.load_weights(model, final if final.exists() or checkpoint is None else checkpoint / _runs.WEIGHTS)
+    except ValueError as error:
+        raise Mistake(f"{folder}: {error}") from None
+    return Saved(model.eval(), layout, shape, final.exists())

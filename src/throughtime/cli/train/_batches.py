@@ -1,0 +1,76 @@
+"""Examples as batches: by length, in windows, or as streams of text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import throughtime as tt
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._guess import FORECAST, GENERATE
+from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
+from throughtime.cli.tasks._recipe import Recipe
+
+# A long series is learned in overlapping windows: many short ways back instead of one that never ends.
+WINDOW = 256
+STREAMS = 32
+LEAST_TEXT = 1_000
+
+
+class Batches(NamedTuple):
+    """What `tt.train.fit` takes, and how many steps of the optimiser an epoch has."""
+
+    train: Any
+    held_out: Any
+    steps: int
+
+
+def windows_of(examples: Examples) -> list[Example]:
+    """The examples to learn from; long series cut into windows that overlap by half."""
+    if examples.layout.task != FORECAST:
+        return examples.train
+    cut: list[Example] = []
+    for inputs, targets in examples.train:
+        starts = range(0, max(1, len(inputs) - WINDOW // 2), WINDOW // 2)
+        cut += [(inputs[start : start + WINDOW], targets[start : start + WINDOW]) for start in starts]
+    return cut
+
+
+def batches_of(examples: Examples, learned: list[Example], recipe: Recipe, seed: int) -> Batches:
+    """Batches to learn from and batches to test on."""
+    if examples.layout.task == GENERATE:
+        return _streams(examples, recipe)
+    train = tt.train.loader(learned, recipe.batch_size, seed=seed)
+    held_out = tt.train.loader(examples.held_out, 256, shuffle=False) if examples.held_out else None
+    return Batches(train, held_out, len(train))
+
+
+def joined_text(examples: Examples) -> tuple[Tensor, Tensor]:
+    """All texts one after another, each with its end: to learn from, and held out (of one text, its last tenth)."""
+    end = torch.tensor([len(examples.layout.inputs[0].categories) + 1])
+    whole = [
+        torch.cat([part for (ids,) in texts for part in (ids, end)])
+        for texts in (examples.train, examples.held_out)
+        if texts
+    ]
+    if len(whole) == 1:
+        cut = len(whole[0]) - round(HELD_OUT * len(whole[0]))
+        return whole[0][:cut], whole[0][cut:]
+    return whole[0], whole[1]
+
+
+def _streams(examples: Examples, recipe: Recipe) -> Batches:
+    learned, held_out = joined_text(examples)
+    if len(learned) < LEAST_TEXT:
+        refuse(
+            "the text is too short to learn from",
+            got=f"{len(learned):,} characters",
+            expected=f"at least {LEAST_TEXT:,}, and better a million",
+            fix="Give more text.",
+        )
+    rows = max(1, min(recipe.batch_size, len(learned) // (4 * (recipe.truncate or 64))))
+    train = tt.train.streams(learned, rows)
+    test = tt.train.streams(held_out, max(1, min(STREAMS, len(held_out) // 200)))
+    return Batches([train], [test], -(-train.inputs.shape[1] // (recipe.truncate or 64)))

@@ -1,0 +1,234 @@
+"""The report of a run: what is worth a look, by task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import throughtime as tt
+from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG
+from throughtime.cli.tasks._examples import Example, Examples
+from throughtime.cli.tasks._inputs import hidden
+from throughtime.cli.tasks._tasks import TASKS, weights_in
+from throughtime.cli.tasks._translator import shifted
+from throughtime.cli.train._batches import joined_text, windows_of
+
+if TYPE_CHECKING:
+    from throughtime.cli.train._run import Plan
+
+CHOSEN = 6
+# Characters of text to look at from inside: as many as fit on a screen.
+TEXT_STEPS = 60
+
+
+def look_back(
+    path: Path, plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, outcome: str
+) -> None:
+    """Write the report."""
+    model.eval()
+    task = TASKS[plan.layout.task]
+    report = tt.train.Report(_title(plan), outcome)
+    report.add_history(history, rates=task.rates, baselines={task.metric: task.baseline} if task.baseline else None)
+    explained = _from_inside(report, model, examples)
+    _add_lengths(report, examples, plan.recipe.batch_size)
+    report.add_plan(explained)
+    figures = history.epochs[-1].valid or history.epochs[-1].train
+    report.add_facts(_facts(plan, model, examples, history, figures, explained.backend))
+    report.add_settings(_settings(plan))
+    report.write(path)
+
+
+def _from_inside(report: tt.train.Report, model: nn.Module, examples: Examples) -> Any:
+    """The part that only this task has; returns the plan of the cell that reads."""
+    task, chosen = examples.layout.task, _chosen(examples)
+    if task in (CLASSIFY, TAG):
+        report.add_confusion(*_confusion(model, examples), unit="sequences" if task == CLASSIFY else "steps")
+        return _classes_from_inside(report, model, examples, chosen)
+    if task == FORECAST:
+        return _forecasts(report, model, examples, chosen)
+    if task == GENERATE:
+        return _text_from_inside(report, model, examples)
+    return _translations(report, model, examples, chosen)
+
+
+def _add_lengths(report: tt.train.Report, examples: Examples, batch_size: int) -> None:
+    """Lengths, and the padding of the batches; one long text has neither."""
+    lengths = [len(example[0]) for example in examples.train]
+    if examples.layout.task != GENERATE:
+        windows = [len(example[0]) for example in windows_of(examples)]
+        buckets = tt.train.Buckets(windows, batch_size, rank=0, workers=1)
+        report.add_lengths(lengths, padding=buckets.padding, padding_at_random=buckets.padding_at_random)
+    elif len(lengths) > 1:
+        report.add_lengths(lengths)
+
+
+def _title(plan: Plan) -> str:
+    names = " and ".join(column.name for column in plan.layout.targets[:3]) or plan.layout.inputs[0].name
+    return f"{plan.file.stem.replace('_', ' ')}: {plan.layout.task} {names}"
+
+
+def _facts(
+    plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, figures: dict[str, float], backend: str
+) -> dict[str, str]:
+    task = TASKS[plan.layout.task]
+    steps = sum(len(example[0]) for example in (*examples.train, *examples.held_out))
+    value = figures[task.metric]
+    seconds = sum(epoch.seconds for epoch in history.epochs)
+    return {
+        f"held-out {task.metric}": f"{value:.1%}" if task.metric in task.rates else f"{value:.3g}",
+        "steps" if plan.layout.task != GENERATE else "characters": f"{steps:,}",
+        "sequences": f"{len(examples.train) + len(examples.held_out):,}",
+        "weights": f"{weights_in(model):,}",
+        "epochs": f"{len(history.epochs)}",
+        "time": f"{seconds:,.0f} s",
+        "backend": backend,
+    }
+
+
+def _settings(plan: Plan) -> dict[str, object]:
+    shape, recipe, layout = plan.shape._asdict(), plan.recipe._asdict(), plan.layout
+    columns = {"inputs": ", ".join(c.name for c in layout.inputs), "targets": ", ".join(c.name for c in layout.targets)}
+    said = {"file": plan.file.name, "task": layout.task, **columns, "seed": plan.seed}
+    words = {name.replace("_", " "): value for name, value in {**shape, **recipe}.items() if value is not None}
+    return {**said, **words, "versions": f"throughtime {tt.__version__}, torch {torch.__version__}"}
+
+
+def _chosen(examples: Examples) -> list[tuple[str, Example]]:
+    """A few sequences of different lengths, from longest to shortest: held-out ones if there are any."""
+    source = examples.held_out or examples.train
+    names = examples.names if examples.held_out else [str(place + 1) for place in range(len(source))]
+    order = np.argsort([-len(example[0]) for example in source], kind="stable")
+    places = order[np.unique(np.linspace(0, len(order) - 1, CHOSEN).round().astype(int))]
+    return [(names[place], source[place]) for place in places]
+
+
+@torch.no_grad()
+def _confusion(model: nn.Module, examples: Examples) -> tuple[Tensor, tuple[str, ...]]:
+    """How often each class was taken for which, over held-out sequences."""
+    names = examples.layout.targets[0].categories
+    counts = torch.zeros(len(names), len(names), dtype=torch.int64)
+    for batch in tt.train.loader(examples.held_out or examples.train, 256, shuffle=False, rank=0, workers=1):
+        said = model(batch.inputs, batch.lengths).argmax(-1)
+        wanted = batch.targets
+        if batch.target_lengths is not None:
+            real = tt.train.mask(batch.lengths, said.shape[1])
+            said, wanted = said[real], wanted[real]
+        counts.view(-1).index_add_(0, wanted * len(names) + said, torch.ones_like(said))
+    return counts, names
+
+
+def _classes_from_inside(
+    report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]
+) -> Any:
+    """States and gradients of both directions, for the answer at the end (for tags, at both ends)."""
+    batch = tt.train.pad([example for _, example in chosen])
+    rows = torch.arange(len(chosen))
+    with torch.no_grad():
+        x = model.inputs(batch.inputs)
+        outputs, states = tt.bidirectional_dynamic_rnn(model.forwards, model.backwards, x, batch.lengths, dtype=x.dtype)
+    assert batch.targets is not None
+    if examples.layout.task == CLASSIFY:
+        others, wanted = (hidden(states[1]), hidden(states[0])), (batch.targets, batch.targets)
+    else:
+        last = batch.lengths - 1
+        others = outputs[1][rows, last], outputs[0][:, 0]
+        wanted = batch.targets[rows, last], batch.targets[:, 0]
+
+    def loss_forwards(_: Any, state: Any) -> Tensor:
+        return nn.functional.cross_entropy(model.judge(hidden(state), others[0]), wanted[0], reduction="sum")
+
+    def loss_backwards(_: Any, state: Any) -> Tensor:
+        return nn.functional.cross_entropy(model.judge(others[1], hidden(state)), wanted[1], reduction="sum")
+
+    there = tt.train.through_time(model.forwards, x, batch.lengths, loss_forwards)
+    back = tt.train.through_time(model.backwards, x, batch.lengths, loss_backwards, reverse=True)
+    names = examples.layout.targets[0].categories
+    for row, (name, example) in enumerate(chosen):
+        length = len(example[0])
+        label = f" ({names[int(batch.targets[row])]})" if examples.layout.task == CLASSIFY else ""
+        layers = {"Reading forwards": _part(there, row, length), "Reading backwards": _part(back, row, length)}
+        report.add_through_time(f"{name}{label}", layers, reverse=["Reading backwards"])
+    return tt.explain(model.forwards, x, batch.lengths)
+
+
+def _part(inside: tt.train.ThroughTime, row: int, length: int) -> tuple[Tensor, Tensor | None]:
+    """States and gradients of one sequence, without its padding."""
+    gradients = inside.gradients
+    return inside.states[row, :length], None if gradients is None else gradients[row, :length]
+
+
+def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Any:
+    """What was forecast and what came, and how far back the forecast looks."""
+    horizon, columns = model.horizon, examples.layout.targets
+    usable = [(name, example) for name, example in chosen if len(example[0]) > horizon + 1] or chosen
+    batch = tt.train.pad([(inputs[: len(inputs) - horizon], targets) for _, (inputs, targets) in usable])
+    rows, last = torch.arange(len(usable)), batch.lengths - 1
+    with torch.no_grad():
+        forecast = model(batch.inputs, batch.lengths)[rows, last]
+    places = model.places
+    for row, (name, (inputs, _)) in enumerate(usable):
+        now = len(inputs) - horizon
+        parts = {}
+        for place, (column, source) in enumerate(zip(columns, places, strict=True)):
+            values = column.original(inputs[:, source].numpy())
+            parts[column.name] = (values[:now], values[now:], column.original(forecast[row, :, place].numpy()))
+        report.add_forecast(f"sequence {name}" if len(usable) > 1 else column.name, parts)
+    futures = torch.stack([inputs[len(inputs) - horizon :, places] for _, (inputs, _) in usable])
+    x = model.inputs(batch.inputs).detach()
+    present = batch.inputs[rows, last]
+
+    def loss(_: Any, state: Any) -> Tensor:
+        return nn.functional.smooth_l1_loss(model.judge(hidden(state), present), futures, reduction="sum")
+
+    inside = tt.train.through_time(model.forwards, x, batch.lengths, loss)
+    for row, (name, _) in enumerate(usable):
+        length = int(batch.lengths[row])
+        report.add_through_time(f"sequence {name}", {"Reading towards the present": _part(inside, row, length)})
+    return tt.explain(model.forwards, x, batch.lengths)
+
+
+def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -> Any:
+    """Two pieces of held-out text, character by character."""
+    _, text = joined_text(examples)
+    column = examples.layout.inputs[0]
+    starts = [start for start in (0, len(text) // 2) if start + TEXT_STEPS + 1 <= len(text)]
+    ids = torch.stack([text[start : start + TEXT_STEPS] for start in starts])
+    following = torch.stack([text[start + TEXT_STEPS] for start in starts])
+    x = model.embedding(ids).detach()
+
+    def loss(_: Any, state: Any) -> Tensor:
+        return nn.functional.cross_entropy(model.answer(hidden(state)), following, reduction="sum")
+
+    inside = tt.train.through_time(model.forwards, x, None, loss)
+    shown = {0: "?", model.end: "¶"} | dict(enumerate(column.categories, 1))
+    for row, one in enumerate(ids.tolist()):
+        letters = [shown[place].replace("\n", "↵").replace(" ", "·") for place in one]
+        layer = {"Reading character by character": _part(inside, row, TEXT_STEPS)}
+        report.add_through_time("".join(letters[:20]) + "…", layer, labels=letters)
+    return tt.explain(model.forwards, x)
+
+
+def _translations(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Any:
+    """Where the model looks while it writes what it should write, and what it knows of what it reads."""
+    source, target = examples.layout.inputs[0], examples.layout.targets[0]
+    batch = tt.train.pad([example for _, example in chosen])
+    assert batch.targets is not None
+    assert batch.target_lengths is not None
+    with torch.no_grad():
+        written, _, lengths = shifted(batch.targets, batch.target_lengths, model.begin, model.end)
+        state = model.read(batch.inputs, batch.lengths)
+        x = model.target(written)
+        _, _, states = tt.dynamic_rnn(model.writer, x, lengths, initial_state=state, dtype=x.dtype, all_states=True)
+        read = model.source(batch.inputs)
+    inside = tt.train.through_time(model.forwards, read, batch.lengths)
+    for row, (_, (ids, wanted)) in enumerate(chosen):
+        tokens = ["?" if place == 0 else source.categories[place - 1] for place in ids.tolist()]
+        result = [*("?" if place == 0 else target.categories[place - 1] for place in wanted.tolist()), "■"]
+        name = source.join(tokens)
+        report.add_attention(name, states.alignments[row, : len(result), : len(tokens)], tokens, result)
+        report.add_through_time(name, {"Reading forwards": _part(inside, row, len(tokens))}, labels=tokens)
+    return tt.explain(model.writer, x, lengths, initial_state=state, dtype=x.dtype)

@@ -1,0 +1,185 @@
+"""A training run from file to report."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.text import Text
+
+import throughtime as tt
+from throughtime.cli import _runs
+from throughtime.cli._mistakes import refuse
+from throughtime.cli._options import Columns
+from throughtime.cli.tables import Layout, Survey, open_table, survey
+from throughtime.cli.tables._guess import FORECAST, check_said, guess, sequence_column
+from throughtime.cli.tasks._examples import Examples, read_examples
+from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
+from throughtime.cli.tasks._tasks import TASKS, make_model
+from throughtime.cli.train import _show
+from throughtime.cli.train._batches import batches_of, windows_of
+from throughtime.cli.train._look import look_back
+
+LONGEST_HORIZON = 24
+EMBEDDED = Path(str(files("throughtime.data").joinpath("japanese_vowels.npz")))
+
+
+class Plan(NamedTuple):
+    """Everything that decides what a run computes: the content of `run.json`."""
+
+    file: Path
+    said: Columns
+    seed: int
+    layout: Layout
+    shape: Shape
+    recipe: Recipe
+
+
+def start(
+    file: Path | None, said: Columns, out: Path | None, seed: int, shape: dict[str, Any], recipe: dict[str, Any]
+) -> None:
+    """Look at the file, choose what was not said, and train."""
+    with tt.train.workers() as worker:
+        if out is not None and worker.is_first:
+            _runs.check_free(out)
+        console = Console(highlight=False, quiet=not worker.is_first)
+        path = (file or EMBEDDED).absolute()
+        found, layout, reasons = look_over(path, said)
+        console.print(_show.columns(found, reasons))
+        console.print(_show.task_line(layout))
+        examples = read_examples(found.table, layout, together=found.together, seed=seed)
+        learned = windows_of(examples)
+        steps = sum(len(example[0]) for example in learned)
+        sizes = default_shape(layout.task, len(learned), steps, _horizon(examples))._replace(**shape)
+        chosen = default_recipe(layout.task, len(learned), steps)._replace(**recipe)
+        plan = Plan(path, said, seed, examples.layout, sizes, chosen)
+        # A cell that cannot be made is a mistake, and leaves nothing behind.
+        make_model(plan.layout, plan.shape)
+        run(console, _new_folder(out, plan, worker), plan, examples, worker)
+
+
+def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker) -> Path:
+    """A folder with `run.json` in it, the same for all workers: the first one chooses and makes it."""
+    chosen = [Path()]
+    if worker.is_first:
+        chosen = [out or _runs.free_folder(plan.file.stem)]
+        _runs.make_folder(chosen[0])
+        _runs.write_run(chosen[0], as_json(plan))
+    if worker.size > 1:
+        torch.distributed.broadcast_object_list(chosen, src=0)
+    return chosen[0]
+
+
+def go_on(folder: Path) -> None:
+    """Resume the run in a folder: the same file, the same choices, from its last checkpoint."""
+    with tt.train.workers() as worker:
+        console = Console(highlight=False, quiet=not worker.is_first)
+        plan = from_json(_runs.read_run(folder))
+        if not plan.file.exists():
+            expected, fix = "the file that it learns from", "Bring it back."
+            refuse(f"{folder} cannot go on", got=f"no {plan.file}", expected=expected, fix=fix)
+        found, layout, _ = look_over(plan.file, plan.said)
+        examples = read_examples(found.table, layout, together=found.together, seed=plan.seed)
+        if examples.layout != plan.layout:
+            refuse(
+                f"{plan.file.name} has changed since the run began",
+                got="other columns or values",
+                expected="the file as it was",
+                fix="Bring it back, or start anew without `--resume`.",
+            )
+        run(console, folder, plan, examples, worker)
+
+
+def look_over(path: Path, said: Columns) -> tuple[Survey, Layout, dict[str, str]]:
+    """What a file holds, and what each column is for."""
+    table = open_table(path)
+    check_said(table, said)
+    found = survey(table, sequence_column(table, said), frozenset(said.categories))
+    layout, reasons = guess(found, said)
+    return found, layout, reasons
+
+
+def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: tt.train.Worker) -> None:
+    """Train, save, report."""
+    torch.manual_seed(plan.seed)
+    model = make_model(plan.layout, plan.shape).to(worker.device)
+    batches = batches_of(examples, windows_of(examples), plan.recipe, plan.seed)
+    adam, schedule = optimiser(model, plan.recipe, batches.steps)
+    console.print(_show.choices(model, examples, plan.shape, plan.recipe))
+    task = TASKS[plan.layout.task]
+    try:
+        history = tt.train.fit(
+            model,
+            task.measure,
+            batches.train,
+            batches.held_out,
+            optimizer=adam,
+            schedule=schedule,
+            epochs=plan.recipe.epochs,
+            clip_norm=plan.recipe.clip_norm,
+            truncate=plan.recipe.truncate,
+            folder=folder,
+            resume=True,
+            watchers=[tt.train.Progress(console)],
+        )
+    except KeyboardInterrupt:
+        console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
+        raise
+    if not worker.is_first:
+        return
+    model.cpu()
+    tt.train.save_weights(model, folder / _runs.WEIGHTS)
+    last = history.epochs[-1]
+    metrics = {"train": last.train, "held_out": last.valid}
+    _runs.write_run(folder, {**as_json(plan), "metrics": metrics})
+    outcome = task.say(last.valid or last.train, len(examples.held_out) or len(examples.train))
+    seconds = sum(epoch.seconds for epoch in history.epochs)
+    look_back(folder / _runs.REPORT, plan, model, examples, history, f"{outcome[:-1]}, after {seconds:,.0f} s.")
+    say_outcome(console, folder, outcome, seconds)
+
+
+def say_outcome(console: Console, folder: Path, outcome: str, seconds: float) -> None:
+    """How it went, and where to look and what to do next."""
+    before, figure, after = outcome.split("**")
+    console.print(Text.assemble("\n", before, (figure, "bold green"), f"{after[:-1]}, after {seconds:,.0f} s."))
+    console.print(Text.assemble("Report: ", (str(folder / _runs.REPORT), "bold")), soft_wrap=True)
+    console.print(Text(f"Next:   throughtime predict {folder} NEW-FILE"), soft_wrap=True)
+
+
+def _horizon(examples: Examples) -> int:
+    """Steps to forecast: a day of hours, or less for short sequences."""
+    if examples.layout.task != FORECAST:
+        return 1
+    shortest = min(len(example[0]) for example in examples.train)
+    return max(1, min(LONGEST_HORIZON, shortest // 4))
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The plan in plain values."""
+    return {
+        "throughtime": tt.__version__,
+        "file": str(plan.file),
+        "said": plan.said._asdict(),
+        "seed": plan.seed,
+        "layout": plan.layout.as_json(),
+        "shape": plan.shape._asdict(),
+        "recipe": plan.recipe._asdict(),
+    }
+
+
+def from_json(values: dict[str, Any]) -> Plan:
+    """What `as_json` wrote."""
+    said: dict[str, Any] = values["said"]
+    said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    return Plan(
+        Path(values["file"]),
+        Columns(**said),
+        values["seed"],
+        Layout.from_json(values["layout"]),
+        Shape(**values["shape"]),
+        Recipe(**values["recipe"]),
+    )

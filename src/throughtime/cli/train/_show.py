@@ -1,0 +1,101 @@
+"""What the command says before and after training."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table as Grid
+from rich.text import Text
+from torch import nn
+
+from throughtime.cli.tables import Layout, Survey
+from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
+from throughtime.cli.tasks._examples import Examples
+from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._recipe import Recipe
+from throughtime.cli.tasks._tasks import weights_in
+
+MOST_ROWS = 16
+WORDS = {
+    CLASSIFY: "one class for each sequence",
+    TAG: "a tag at each step",
+    FORECAST: "what comes next",
+    GENERATE: "to write such text",
+    TRANSLATE: "to write one text for another",
+}
+
+
+def columns(found: Survey, reasons: dict[str, str]) -> Grid:
+    """The columns of a file, and what each is taken for."""
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, title=title(found), title_justify="left", title_style="bold")
+    for name in ("column", "holds", "is taken for"):
+        grid.add_column(name, overflow="fold")
+    names = found.table.columns
+    # Columns that only differ in their number are one line.
+    for first, last in _runs_of_alike(names, reasons):
+        name = names[first] if first == last else f"{names[first]} … {names[last]}"
+        grid.add_row(Text(name), Text(holds(found, names[first])), Text(reasons.get(names[first], "not used")))
+    return grid
+
+
+def task_line(layout: Layout) -> Text:
+    """What will be learned."""
+    words = f", {WORDS[layout.task]}. "
+    return Text.assemble("Task: ", (layout.task, "bold"), words, ("Not so? throughtime train --help", "dim"))
+
+
+def title(found: Survey) -> str:
+    """How much there is."""
+    rows = f"{found.table.path.name}: {found.rows:,} rows"
+    if found.table.columns == ["text"] and found.rows == 1:
+        return f"{found.table.path.name}: {found.facts['text'].characters:,} characters"
+    if found.sequence is None:
+        return rows
+    return f"{rows}, {len(found.lengths):,} sequences of {min(found.lengths):,} to {max(found.lengths):,} steps"
+
+
+def holds(found: Survey, name: str) -> str:
+    """What a column holds, in few words."""
+    fact = found.facts[name]
+    if fact.is_number:
+        whole = "whole numbers" if fact.whole else "numbers"
+        return f"{whole}, {fact.low:.4g} to {fact.high:.4g}"
+    if fact.longest > 40:
+        return f"texts of up to {fact.longest:,} characters"
+    if fact.distinct is not None and fact.distinct <= 6:
+        return ", ".join(sorted(fact.counts or {}))[:48]
+    count = "many" if fact.distinct is None else f"{fact.distinct:,}"
+    return f"{count} different texts of up to {fact.longest:,} characters"
+
+
+def _runs_of_alike(names: list[str], reasons: dict[str, str]) -> list[tuple[int, int]]:
+    """First and last place of columns in a row whose names begin alike and which mean the same kind of thing."""
+    groups: list[tuple[int, int]] = []
+    for place, name in enumerate(names):
+        stem, meaning = name.rstrip("0123456789"), reasons.get(name, "").split(",")[0]
+        if groups and stem != name:
+            before = names[groups[-1][1]]
+            alike = before.rstrip("0123456789") == stem and reasons.get(before, "").split(",")[0] == meaning
+            if alike:
+                groups[-1] = (groups[-1][0], place)
+                continue
+        groups.append((place, place))
+    return (
+        groups if len(groups) <= MOST_ROWS else [*groups[: MOST_ROWS - 1], (groups[MOST_ROWS - 1][0], len(names) - 1)]
+    )
+
+
+def choices(model: nn.Module, examples: Examples, shape: Shape, recipe: Recipe) -> str:
+    """The model and the training in two lines."""
+    both = "" if examples.layout.task in (FORECAST, GENERATE) else " in each direction"
+    layers = "" if shape.layers == 1 else f" in {shape.layers} layers"
+    one_by_one = examples.held_out and not examples.by_time
+    held = f"{len(examples.held_out):,} held out" if one_by_one else "the last tenth of each held out"
+    noun = "text" if examples.layout.task == GENERATE else "sequence"
+    count = f"{len(examples.train):,} {noun}{'' if len(examples.train) == 1 else 's'}"
+    name = shape.cell.upper() if shape.cell.islower() else shape.cell
+    rate = f"learning rate up to {recipe.learning_rate:g}"
+    return (
+        f"{count} to learn from, {held}.\n"
+        f"{name} of {shape.units} units{both}{layers}, {weights_in(model):,} weights; "
+        f"{recipe.epochs} epochs of batches of {recipe.batch_size}, {rate}.\n"
+    )

@@ -1,0 +1,172 @@
+"""Checkpoints: folders that are there whole or not at all, in safetensors and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from throughtime._errors import problem, shape_of
+from throughtime.train._codec import decode, encode
+
+MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
+# One at the end of an epoch may be of the same step as one before it, and is newer.
+_NAME = re.compile(r"checkpoint-(\d{8,})(-epoch)?")
+
+
+def latest_checkpoint(folder: Path | str) -> Path | None:
+    """The newest checkpoint in the folder of a run, or None.
+
+    >>> import throughtime as tt
+    >>> tt.train.latest_checkpoint("no such folder") is None
+    True
+    """
+    return next(reversed(_in_order(Path(folder))), None)
+
+
+def _in_order(folder: Path) -> list[Path]:
+    """All checkpoints, oldest first."""
+    found = [(_NAME.fullmatch(path.name), path) for path in folder.glob("checkpoint-*")]
+    return [path for *_, path in sorted((int(name[1]), bool(name[2]), path) for name, path in found if name)]
+
+
+def save_weights(model: nn.Module, path: Path | str) -> None:
+    """Write the weights of `model` to a safetensors file, which is there whole or not at all.
+
+    >>> import tempfile, torch, throughtime as tt
+    >>> cell = tt.GRUCell(4, input_size=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tt.train.save_weights(cell, f"{folder}/cell.safetensors")
+    ...     tt.train.load_weights(tt.GRUCell(4, input_size=3), f"{folder}/cell.safetensors")
+    """
+    path = Path(path)
+    new = path.with_name(f".{path.name}.new")
+    _write(new, weights_of(model))
+    new.replace(path)
+    _sync_folder(path.parent)
+
+
+def load_weights(model: nn.Module, path: Path | str) -> None:
+    """Read weights that `save_weights` or a checkpoint has written into a `model` of the same make.
+
+    >>> import torch, throughtime as tt
+    >>> try:
+    ...     tt.train.load_weights(tt.GRUCell(4), "no such file")
+    ... except ValueError as error:
+    ...     print(error)
+    the weights cannot be read: got no such file, expected a safetensors file. Check the path.
+    """
+    set_weights(model, _read(Path(path), "the weights"))
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of all parameters and buffers, those that share memory once, under their first name."""
+    state = model.state_dict(keep_vars=True)
+    firsts = {id(tensor): name for name, tensor in reversed(state.items())}
+    return {name: state[name].detach().cpu().contiguous().clone() for name in state if name in firsts.values()}
+
+
+def set_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Put copies of `weights` into the model, or say what does not fit."""
+    own = model.state_dict(keep_vars=True)
+    present = {id(own[name]) for name in weights if name in own}
+    missing = [name for name, tensor in own.items() if id(tensor) not in present]
+    unknown = [name for name in weights if name not in own]
+    wrong = [
+        f"{name} {shape_of(tensor)}"
+        for name, tensor in weights.items()
+        if name in own and not hasattr(own[name], "materialize") and own[name].shape != tensor.shape
+    ]
+    for what, names in (("has no", missing), ("has an unknown", unknown), ("has another shape of", wrong)):
+        if names:
+            fix = "Make the model with the settings that the weights were trained with."
+            expected = "the weights of this very model"
+            raise ValueError(
+                problem("the weights do not fit", got=f"a file that {what} {names[0]}", expected=expected, fix=fix)
+            )
+    model.load_state_dict(weights, strict=False)
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self._keep = keep
+
+    def save(
+        self, name: str, weights: dict[str, Tensor], best: dict[str, Tensor] | None, state: dict[str, Any]
+    ) -> None:
+        """Write a checkpoint elsewhere, make sure that it is on disk, and give it its name in one go."""
+        target = self.folder / f"checkpoint-{name}"
+        new = self.folder / f".{target.name}.new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        tensors: dict[str, Tensor] = {}
+        words = encode(state, tensors, "state")
+        _write(new / MODEL, weights)
+        if best is not None:
+            _write(new / BEST, best)
+        _write(new / TENSORS, tensors)
+        (new / STATE).write_text(json.dumps(words), encoding="utf-8")
+        _sync_file(new / STATE)
+        _sync_folder(new)
+        new.rename(target)
+        _sync_folder(self.folder)
+        self._thin_out()
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Tensor] | None, dict[str, Any]] | None:
+        """Weights, best weights and state of the newest checkpoint; None if there is none."""
+        path = latest_checkpoint(self.folder)
+        if path is None:
+            return None
+        words = json.loads((path / STATE).read_text(encoding="utf-8"))
+        best = _read(path / BEST, "the checkpoint") if (path / BEST).exists() else None
+        state: dict[str, Any] = decode(words, _read(path / TENSORS, "the checkpoint"))
+        return _read(path / MODEL, "the checkpoint"), best, state
+
+    def _thin_out(self) -> None:
+        for path in _in_order(self.folder)[: -self._keep]:
+            # Its name goes first: a checkpoint half deleted must not look like one.
+            shutil.rmtree(path.rename(self.folder / f".{path.name}.old"))
+
+
+def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, path)
+    _sync_file(path)
+
+
+def _read(path: Path, what: str) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        got = path if isinstance(error, FileNotFoundError) else f"{path}: {error}"
+        message = problem(f"{what} cannot be read", got=got, expected="a safetensors file", fix="Check the path.")
+        raise ValueError(message) from None
+    return tensors
+
+
+def _sync_file(path: Path) -> None:
+    _with_descriptor(path, os.O_RDWR, os.fsync)
+
+
+def _sync_folder(path: Path) -> None:
+    """Names are on disk only when their folder is; Windows has no such thing."""
+    if os.name == "posix":
+        _with_descriptor(path, os.O_RDONLY, os.fsync)
+
+
+def _with_descriptor(path: Path, flags: int, act: Callable[[int], None]) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        act(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""Losses and metrics that look at real steps only, and add up over batches and workers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from throughtime._errors import problem, shape_of
+
+
+class Mean(NamedTuple):
+    """A mean that still knows its sum and its count, so that means of parts add up to the mean of the whole.
+
+    >>> import torch, throughtime as tt
+    >>> whole = tt.train.Mean(torch.tensor(6.0), 2) + tt.train.Mean(torch.tensor(3.0), 1)
+    >>> whole.value
+    tensor(3.)
+    """
+
+    total: Tensor
+    count: Tensor | int  # type: ignore[assignment]  # a tuple's `count` is of no use here
+
+    @property
+    def value(self) -> Tensor:
+        """The mean; zero where nothing was counted."""
+        count = torch.as_tensor(self.count, device=self.total.device)
+        return self.total / count.clamp(min=1).to(self.total.dtype)
+
+    def __add__(self, other: object) -> Mean:
+        if not isinstance(other, Mean):
+            return NotImplemented
+        return Mean(self.total + other.total, self.count + other.count)
+
+
+def mask(lengths: Tensor, time: int) -> Tensor:
+    """Which steps are real: bool [B, time].
+
+    >>> import torch, throughtime as tt
+    >>> tt.train.mask(torch.tensor([2, 0]), time=3).tolist()
+    [[True, True, False], [False, False, False]]
+    """
+    return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def real_steps(values: Tensor, lengths: Tensor | None) -> Tensor:
+    """The real steps [N, ...] of `values` [B, T, ...]; nobody looks at the padding again, a gradient neither."""
+    if lengths is None:
+        return values
+    if values.ndim < 2 or lengths.shape != values.shape[:1]:
+        what, fix = "values and `lengths` do not fit", "Pass values [B, T, ...] and lengths [B]."
+        got = f"{shape_of(values)} and {shape_of(lengths)}"
+        raise ValueError(problem(what, got=got, expected="[B, T, ...] and [B]", fix=fix))
+    places = mask(lengths, values.shape[1]).flatten().nonzero().squeeze(1)
+    return values.flatten(0, 1).index_select(0, places)
+
+
+def masked_mean(values: Tensor, lengths: Tensor | None = None) -> Mean:
+    """The mean of `values` [B, T, ...] over real steps, or over everything; padding may hold anything, NaN included.
+
+    >>> import torch, throughtime as tt
+    >>> tt.train.masked_mean(torch.tensor([[1.0, 3.0, torch.nan]]), torch.tensor([2])).value
+    tensor(2.)
+    """
+    real = real_steps(values, lengths)
+    return Mean(real.sum(), real.numel())
+
+
+def cross_entropy(
+    scores: Tensor, targets: Tensor, lengths: Tensor | None = None, *, label_smoothing: float = 0.0
+) -> Mean:
+    """Cross-entropy of `scores` [..., C] against classes `targets` [...], over real steps if there are `lengths`.
+
+    >>> import torch, throughtime as tt
+    >>> scores, targets = torch.zeros(2, 5, 4), torch.zeros(2, 5, dtype=torch.int64)
+    >>> tt.train.cross_entropy(scores, targets, torch.tensor([5, 3])).value  # log(4): it knows nothing
+    tensor(1.3863)
+    """
+    _check_classes(scores, targets)
+    scores, targets = real_steps(scores, lengths).flatten(0, -2), real_steps(targets, lengths).flatten()
+    # Half precision is too coarse for a sum of many small terms.
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    total = functional.cross_entropy(wide, targets, reduction="sum", label_smoothing=label_smoothing)
+    return Mean(total, len(targets))
+
+
+def accuracy(scores: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Mean:
+    """How often the highest of `scores` [..., C] is that of the class in `targets` [...], over real steps.
+
+    >>> import torch, throughtime as tt
+    >>> tt.train.accuracy(torch.eye(3), torch.tensor([0, 1, 0])).value
+    tensor(0.6667)
+    """
+    _check_classes(scores, targets)
+    right = real_steps(scores, lengths).argmax(-1) == real_steps(targets, lengths)
+    return Mean(right.sum(dtype=torch.float32), right.numel())
+
+
+def squared_error(predicted: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Mean:
+    """The mean of the squared differences, over real steps if there are `lengths`.
+
+    >>> import torch, throughtime as tt
+    >>> tt.train.squared_error(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 2.0])).value
+    tensor(2.)
+    """
+    return masked_mean(_differences(predicted, targets, lengths).square())
+
+
+def absolute_error(predicted: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Mean:
+    """The mean of the absolute differences, over real steps if there are `lengths`.
+
+    >>> import torch, throughtime as tt
+    >>> tt.train.absolute_error(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 2.0])).value
+    tensor(1.)
+    """
+    return masked_mean(_differences(predicted, targets, lengths).abs())
+
+
+def _check_classes(scores: Tensor, targets: Tensor) -> None:
+    if scores.ndim < 2 or scores.shape[:-1] != targets.shape or targets.is_floating_point():
+        what, fix = "`scores` and `targets` do not fit", "Pass one class, a whole number, for each row of scores."
+        got = f"{shape_of(scores)} and {shape_of(targets)} of {targets.dtype}"
+        raise ValueError(problem(what, got=got, expected="[..., C] and whole numbers [...]", fix=fix))
+
+
+def _differences(predicted: Tensor, targets: Tensor, lengths: Tensor | None) -> Tensor:
+    # Broadcasting [B, 1] against [B] would give a [B, B] of nonsense, without a word.
+    if predicted.shape != targets.shape:
+        what, fix = "`predicted` and `targets` differ in shape", "Squeeze or unsqueeze one of them."
+        raise ValueError(problem(what, got=shape_of(predicted), expected=shape_of(targets), fix=fix))
+    return real_steps(predicted, lengths) - real_steps(targets, lengths)

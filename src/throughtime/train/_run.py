@@ -1,0 +1,282 @@
+"""One run of training: where it stands, how it goes on, what it leaves behind."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from throughtime import _nest
+from throughtime._errors import problem
+from throughtime.train._batches import Batch
+from throughtime.train._checkpoint import Checkpoints, set_weights, weights_of
+from throughtime.train._evaluate import evaluate, windows_of
+from throughtime.train._randomness import of_its_own, random_state, set_random_state
+from throughtime.train._records import Epoch, History, Log, Step, memory_used
+from throughtime.train._step import Measure, Outcome, Stepper, Sums, measured_by
+from throughtime.train._watch import Watcher
+from throughtime.train._workers import Worker, gathered, this_worker, wait_for_all
+
+
+@dataclass
+class Place:
+    """Where a run stands: in which epoch, at which batch and window of it, and what it has seen so far."""
+
+    epoch: int = 1
+    batch: int = 0
+    window: int = 0
+    step: int = 0
+    sums: Sums = field(default_factory=lambda: Sums({}))
+    seconds: float = 0.0
+    best_value: float = math.nan
+    epochs_without_better: int = 0
+
+
+@dataclass
+class Run:
+    """A run; its fields are the arguments of `fit`."""
+
+    model: nn.Module
+    measure: Measure
+    train: Any
+    valid: Any
+    optimizer: torch.optim.Optimizer
+    epochs: int
+    schedule: LRScheduler | None
+    schedule_every: str
+    clip_norm: float | None
+    truncate: int | None
+    precision: torch.dtype | None
+    monitor: str
+    higher_is_better: bool
+    patience: int | None
+    folder: Path | None
+    checkpoint_every: int | None
+    keep: int
+    watchers: Sequence[Watcher]
+
+    def __post_init__(self) -> None:
+        self.worker: Worker = this_worker()
+        self.place, self.history = Place(), History()
+        # The weights of the best epoch, and the state carried from window to window.
+        self.best: dict[str, Tensor] | None = None
+        self.carried: Any = None
+        # Once a run goes on: the random numbers to go on with, and the leaves of the state.
+        self._random: dict[str, Tensor] | None = None
+        self._leaves: list[Tensor] | None = None
+        self._saved = 0
+        self._checkpoints = None if self.folder is None else Checkpoints(self.folder, self.keep)
+        self._log = Log(None, self.history)
+        if not self.worker.is_first:
+            self.watchers = ()
+            of_its_own(self.worker.rank)
+        carry = self.truncate is not None
+        self._stepper = Stepper(
+            self.model, self.measure, self.optimizer, self.worker, self.clip_norm, self.precision, carry=carry
+        )
+
+    def go(self) -> History:
+        """Train to the end, from wherever the run stands."""
+        self._log = Log(self.folder if self.worker.is_first else None, self.history)
+        for watcher in self.watchers:
+            watcher.begin(self.epochs, len(self.train), self.history)
+        try:
+            while self.place.epoch <= self.epochs and not self.history.stopped_early:
+                self._train_epoch()
+                self._end_epoch()
+            self._log.end(self.history)
+        finally:
+            self._log.close()
+            for watcher in self.watchers:
+                watcher.end(self.history)
+        return self.history
+
+    def _train_epoch(self) -> None:
+        """Go through the batches, from the one where the run stands."""
+        place, self._mark = self.place, time.perf_counter()
+        self.model.train()
+        for batch in self._batches():
+            windows = windows_of(batch, self.truncate, self.worker)
+            for index in range(place.window, len(windows)):
+                outcome = self._stepper.step(windows[index], self._state_before(windows[0]))
+                is_last = index + 1 == len(windows)
+                place.batch, place.window = place.batch + is_last, 0 if is_last else index + 1
+                self.carried = None if is_last else outcome.state
+                self._record(outcome)
+                if self._is_due():
+                    self.save()
+
+    def _batches(self) -> Iterator[Batch]:
+        """The batches of this epoch that are still to come, with the random numbers where they were."""
+        sampler: Any = getattr(self.train, "batch_sampler", None)
+        parts: list[Any] = [self.train, sampler, getattr(self.train, "sampler", None)]
+        for part in parts:
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(self.place.epoch)
+        gone = self.place.batch
+        if not gone:
+            # Whoever draws when an epoch begins draws now, as it did then.
+            self._restore_random()
+        elif hasattr(sampler, "skip"):
+            sampler.skip(gone)
+            gone = 0
+        batches = iter(self.train)
+        for _ in range(gone):
+            next(batches)
+        self._restore_random()
+        for batch in batches:
+            yield batch.to(self._stepper.device)
+
+    def _state_before(self, first: Batch) -> Any:
+        """The state to start a window from."""
+        if self._leaves is not None:
+            # Checkpoints hold leaves only: one look at the first window shows how they belong together.
+            with torch.no_grad():
+                _, like = measured_by(self.measure, self.model, first, None, carry=True)
+            leaves, self._leaves = self._leaves, None
+            self.carried = _nest.pack_as(like, [leaf.to(self._stepper.device) for leaf in leaves])
+            self._restore_random()
+        return self.carried
+
+    def _record(self, outcome: Outcome) -> None:
+        """Note a step, and let the schedule know."""
+        place, now = self.place, time.perf_counter()
+        place.step += 1
+        place.sums = place.sums.plus(outcome.sums)
+        place.seconds += now - self._mark
+        metrics = outcome.sums.means()
+        self._check_monitor(metrics)
+        record = Step(
+            number=place.step,
+            epoch=place.epoch,
+            metrics=metrics,
+            gradient_norm=outcome.gradient_norm,
+            learning_rate=self._learning_rate,
+            rows=outcome.sums.rows,
+            steps=outcome.sums.steps,
+            padded_steps=outcome.sums.padded_steps,
+            seconds=now - self._mark,
+            memory=memory_used(self._stepper.device),
+        )
+        at_plateaus = isinstance(self.schedule, ReduceLROnPlateau)
+        if self.schedule is not None and self.schedule_every == "step" and not at_plateaus:
+            self.schedule.step()
+        self.history.steps.append(record)
+        self._log.write(record)
+        for watcher in self.watchers:
+            watcher.step(record)
+        self._mark = time.perf_counter()
+
+    def _end_epoch(self) -> None:
+        """Validate, see whether it got better, and go on to the next."""
+        place, train = self.place, self.place.sums.means()
+        valid = {} if self.valid is None else self._validate()
+        value = (valid or train)[self.monitor]
+        is_best = self._is_better(value)
+        if is_best:
+            place.best_value, self.best = value, weights_of(self.model)
+        place.epochs_without_better = 0 if is_best else place.epochs_without_better + 1
+        seconds = place.seconds + time.perf_counter() - self._mark
+        record = Epoch(place.epoch, place.step, train, valid, self._learning_rate, seconds, is_best)
+        self._end_schedule(value)
+        self.history.epochs.append(record)
+        self.history.stopped_early = self.patience is not None and place.epochs_without_better >= self.patience
+        place.epoch, place.batch, place.sums, place.seconds = place.epoch + 1, 0, Sums({}), 0.0
+        self._log.write(record)
+        for watcher in self.watchers:
+            watcher.epoch(record)
+        is_over = place.epoch > self.epochs or self.history.stopped_early
+        if self.checkpoint_every is None or is_over:
+            self.save("-epoch")
+
+    def _validate(self) -> dict[str, float]:
+        return evaluate(self.model, self.measure, self.valid, precision=self.precision, truncate=self.truncate)
+
+    def _is_better(self, value: float) -> bool:
+        best = self.place.best_value
+        return math.isnan(best) or (value > best if self.higher_is_better else value < best)
+
+    def _end_schedule(self, value: float) -> None:
+        if isinstance(self.schedule, ReduceLROnPlateau):
+            self.schedule.step(value)
+        elif self.schedule is not None and self.schedule_every == "epoch":
+            self.schedule.step()
+
+    def _check_monitor(self, metrics: dict[str, float]) -> None:
+        if self.monitor not in metrics:
+            what, fix = "`monitor` is none of the metrics", "Name one that `measure` returns."
+            raise ValueError(problem(what, got=self.monitor, expected=f"one of {sorted(metrics)}", fix=fix))
+
+    @property
+    def _learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def _is_due(self) -> bool:
+        """Whether it is time for a checkpoint; each worker carries states of its own, which one cannot write."""
+        if self.checkpoint_every is None or (self.worker.size > 1 and self.carried is not None):
+            return False
+        return self.place.step - self._saved >= self.checkpoint_every
+
+    def save(self, suffix: str = "") -> None:
+        """Write a checkpoint of everything that what follows depends on."""
+        self._saved = self.place.step
+        if self._checkpoints is None:
+            return
+        mine = random_state(self.model)
+        everyones = {name: gathered(numbers, self.worker) for name, numbers in mine.items()}
+        if self.worker.is_first:
+            state = {
+                "place": asdict(self.place) | {"sums": list(self.place.sums)},
+                "stopped_early": self.history.stopped_early,
+                "batches": len(self.train),
+                "optimizer": self.optimizer.state_dict(),
+                "schedule": None if self.schedule is None else self.schedule.state_dict(),
+                "scaler": self._stepper.scaler.state_dict(),
+                "random": [{name: everyones[name][rank] for name in mine} for rank in range(self.worker.size)],
+                "carried": None if self.carried is None else _nest.flatten(self.carried),
+            }
+            self._log.sync()
+            self._checkpoints.save(f"{self.place.step:08d}{suffix}", weights_of(self.model), self.best, state)
+        wait_for_all(self.worker)
+        self._mark = time.perf_counter()
+
+    def restore(self) -> None:
+        """Go back to the newest checkpoint, if there is one."""
+        loaded = None if self._checkpoints is None else self._checkpoints.load()
+        if loaded is None:
+            return
+        weights, self.best, state = loaded
+        if state["batches"] != len(self.train):
+            what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
+            raise ValueError(problem(what, got=len(self.train), expected=f"{state['batches']} batches", fix=fix))
+        set_weights(self.model, weights)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        if self._stepper.scaler.is_enabled():
+            self._stepper.scaler.load_state_dict(state["scaler"])
+        self.place = Place(**state["place"] | {"sums": Sums(*state["place"]["sums"])})
+        self.history = History.read(self.folder or "", before=(self.place.step + 1, self.place.epoch))
+        self.history.stopped_early = state["stopped_early"]
+        self._leaves, self._saved = state["carried"], self.place.step
+        known = self.worker.rank < len(state["random"])
+        self._random = state["random"][self.worker.rank if known else 0]
+        if not known:
+            # More workers than before: the new ones draw numbers of their own.
+            self._restore_random()
+            of_its_own(self.worker.rank)
+            self._random = None
+
+    def _restore_random(self) -> None:
+        """Put the random numbers back to where they were; until the first step, as often as needed."""
+        if self._random is not None:
+            set_random_state(self.model, self._random, self._stepper.device)
+            if self._leaves is None:
+                self._random = None

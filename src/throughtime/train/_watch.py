@@ -1,0 +1,100 @@
+"""Watching a run: what is called with every record, and a progress bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from throughtime.train._records import Epoch, History, Step
+
+
+class Watcher:
+    """What `fit` calls while it trains; a subclass defines what it needs. Only the first worker has watchers.
+
+    >>> import throughtime as tt
+    >>> class Losses(tt.train.Watcher):
+    ...     def epoch(self, epoch):
+    ...         print(f"epoch {epoch.number}: loss {epoch.train['loss']:.3f}")
+    """
+
+    def begin(self, epochs: int, steps: int, history: History) -> None:
+        """Before the first step: so many epochs of so many batches; `history` has records if a run goes on."""
+
+    def step(self, step: Step) -> None:
+        """After a step of the optimiser."""
+
+    def epoch(self, epoch: Epoch) -> None:
+        """After an epoch and its validation."""
+
+    def end(self, history: History) -> None:
+        """After the last epoch, or when training stops by an error."""
+
+
+class Progress(Watcher):
+    """A bar with rate and remaining time on a terminal; one plain line an epoch where there is none.
+
+    `console` is that of rich; by default, standard output.
+
+    >>> import throughtime as tt
+    >>> progress = tt.train.Progress()
+    """
+
+    def __init__(self, console: Any = None) -> None:
+        # Rich is slow to import, and most programs never show a bar.
+        from rich.console import Console  # noqa: PLC0415
+
+        self._console = console or Console(highlight=False)
+        self._bar: Any = None
+        self._task: Any = None
+        self._epochs = self._batches = self._in_epoch = self._sequences = 0
+
+    def begin(self, epochs: int, steps: int, history: History) -> None:
+        """Show the bar, as far as an earlier run has come."""
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        self._epochs, self._batches = epochs, steps
+        columns = [
+            TextColumn("{task.description}"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[now]}"),
+        ]
+        self._bar = Bar(
+            *columns,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_interactive,
+        )
+        self._task = self._bar.add_task("step", total=epochs * steps, completed=len(history.steps), now="")
+        self._bar.start()
+
+    def step(self, step: Step) -> None:
+        """Advance, and say how fast it goes."""
+        self._sequences += step.rows
+        seconds = self._bar.tasks[self._task].elapsed or 0
+        rate = f"{self._sequences / seconds:,.0f} sequences/s" if seconds else ""
+        now = f"epoch {step.epoch}/{self._epochs}  loss {step.metrics['loss']:.3f}  {rate}"
+        self._bar.update(self._task, advance=1, now=now)
+
+    def epoch(self, epoch: Epoch) -> None:
+        """One line that stays."""
+        found = {**epoch.train, **{f"valid {name}": value for name, value in epoch.valid.items()}}
+        values = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
+        width = len(str(self._epochs))
+        line = f"epoch {epoch.number:{width}}/{self._epochs}  {values}  {epoch.seconds:.1f} s"
+        self._console.print(
+            line + ("  best" if epoch.best and epoch.valid else ""), markup=False, highlight=False, soft_wrap=True
+        )
+
+    def end(self, history: History) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+        if history.stopped_early:
+            self._console.print(f"stopped: no better epoch than {history.best.number}", markup=False, highlight=False)  # type: ignore[union-attr]

@@ -1,0 +1,101 @@
+"""Curves and bars: how learning went, what comes next, how long sequences are, what it cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from throughtime.train._records import History
+from throughtime.train.plots._style import BLUE, GREEN, RED, SOFT, VIOLET, calm, curve, legend, new_figure
+from throughtime.train.report._numbers import histogram
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def learning(history: History) -> Figure:
+    """Loss and metrics by epoch, while training and of the validation.
+
+    >>> import throughtime as tt
+    >>> history = tt.train.History()
+    >>> history.epochs.append(tt.train.Epoch(1, 9, {"loss": 1.2}, {"loss": 1.4}, 0.01, 0.3, True))
+    >>> len(tt.train.plots.learning(history).axes)
+    1
+    """
+    names = list(dict.fromkeys(name for epoch in history.epochs for name in (*epoch.train, *epoch.valid)))
+    figure = new_figure(4.4 * max(1, len(names)), 3.2)
+    numbers = [epoch.number for epoch in history.epochs]
+    for place, name in enumerate(names, 1):
+        axes = figure.add_subplot(1, len(names), place)
+        for part, color, metrics in (
+            ("training", BLUE, [epoch.train for epoch in history.epochs]),
+            ("held out", RED, [epoch.valid for epoch in history.epochs]),
+        ):
+            if any(name in values for values in metrics):
+                curve(axes, numbers, [values.get(name, np.nan) for values in metrics], color, part)
+        calm(axes, name.replace("_", " "), "epoch")
+        legend(axes)
+    return figure
+
+
+def forecast(known: Any, came: Any, forecast: Any, *, name: str = "value") -> Figure:
+    """Values known [T], what came after them [H] and what was forecast [H].
+
+    >>> import throughtime as tt
+    >>> figure = tt.train.plots.forecast([1.0, 2.0, 3.0], [4.0, 5.0], [3.9, 5.2])
+    >>> [line.get_label() for line in figure.axes[0].get_lines()][:3]
+    ['known', 'what came', 'forecast']
+    """
+    figure = new_figure(8, 3)
+    axes = figure.add_subplot()
+    past, future = np.arange(1, len(known) + 1), np.arange(len(known) + 1, len(known) + len(came) + 1)
+    curve(axes, past, np.asarray(known), BLUE, "known")
+    curve(axes, future, np.asarray(came), BLUE, "what came", faint=True)
+    curve(axes, future, np.asarray(forecast), RED, "forecast")
+    calm(axes, name, "step")
+    legend(axes)
+    axes.axvline(len(known), color=SOFT, linewidth=0.8, linestyle=":")
+    return figure
+
+
+def lengths(lengths: Any, *, padding: float | None = None) -> Figure:
+    """How long sequences are; `padding` is the share of padding in batches of them.
+
+    >>> import throughtime as tt
+    >>> tt.train.plots.lengths([3, 3, 7], padding=0.05).axes[0].get_title(loc="left")
+    '3 sequences, 13 steps, 5.0 % padding'
+    """
+    figure = new_figure(5, 3)
+    axes = figure.add_subplot()
+    edges, counts = histogram(lengths)
+    axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=BLUE, alpha=0.85)
+    spare = "" if padding is None else f", {100 * padding:.1f} % padding"
+    calm(axes, f"{len(lengths):,} sequences, {int(np.sum(np.asarray(lengths))):,} steps{spare}", "steps", "sequences")
+    return figure
+
+
+def cost(history: History) -> Figure:
+    """Time, gradient norm, memory and learning rate, training step by training step.
+
+    >>> import throughtime as tt
+    >>> history = tt.train.History()
+    >>> history.steps.append(tt.train.Step(1, 1, {"loss": 1.2}, 0.7, 0.01, 32, 300, 320, 0.02, 10**8))
+    >>> len(tt.train.plots.cost(history).axes)
+    4
+    """
+    figure = new_figure(9, 5)
+    numbers = [step.number for step in history.steps]
+    parts: list[tuple[str, str, list[float], str]] = [
+        ("time", "ms", [1000 * step.seconds for step in history.steps], BLUE),
+        ("norm of the gradient", "", [step.gradient_norm for step in history.steps], RED),
+        ("memory, at most so far", "MB", [step.memory / 1e6 for step in history.steps], GREEN),
+        ("learning rate", "", [step.learning_rate for step in history.steps], VIOLET),
+    ]
+    for place, (title, unit, values, color) in enumerate(parts, 1):
+        axes = figure.add_subplot(2, 2, place)
+        curve(axes, numbers, values, color, title)
+        calm(axes, title, "training step", unit)
+        if color == RED and min(values, default=0) > 0:
+            axes.set_yscale("log")
+    return figure

@@ -1,0 +1,92 @@
+"""Maps of numbers: confusions, states through time, attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from throughtime.train.plots._style import INK, RED, calm, curve, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def confusion(matrix: Any, names: Sequence[str]) -> Figure:
+    """Counts [C, C] of what is (rows) and what was said (columns); shades are shares of a row.
+
+    >>> import throughtime as tt
+    >>> figure = tt.train.plots.confusion([[5, 1], [0, 4]], ["a", "b"])
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['5', '1', '4']
+    """
+    counts = np.asarray(matrix)
+    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    figure = new_figure(1.6 + 0.45 * len(names), 1.2 + 0.45 * len(names))
+    axes = figure.add_subplot()
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for row, column in np.argwhere(counts):
+        color = "white" if shares[row, column] > 0.55 else INK
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=color, fontsize="small")
+    calm(axes, "which is taken for which", "said", "is")
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), names)
+    return figure
+
+
+def through_time(states: Any, gradients: Any = None, *, labels: Sequence[str] | None = None) -> Figure:
+    """The states [T, H] of one sequence as `tt.train.through_time` gives them, units ordered by where they end.
+
+    Below, if given, the norm of the gradient [T] that reaches each step. `labels` name the steps.
+
+    >>> import torch, throughtime as tt
+    >>> cell = tt.GRUCell(4, input_size=3)
+    >>> inside = tt.train.through_time(cell, torch.randn(1, 6, 3), None, lambda outputs, state: state.sum())
+    >>> figure = tt.train.plots.through_time(inside.states[0], inside.gradients[0])
+    >>> [axes.get_title(loc="left") for axes in (figure.axes[0], figure.axes[-1])]
+    ['hidden state, 4 units', 'norm of the gradient that reaches each step']
+    """
+    values = np.asarray(states)
+    both = gradients is not None
+    figure = new_figure(8, 5 if both else 3.2)
+    grid = figure.add_gridspec(2 if both else 1, 1, height_ratios=(3, 2) if both else None)
+    upper = figure.add_subplot(grid[0])
+    limit = float(np.abs(values).max()) or 1.0
+    ordered = values[:, np.argsort(values[-1], kind="stable")].T
+    extent = (0.5, len(values) + 0.5, -0.5, len(ordered) - 0.5)
+    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
+    image = upper.imshow(ordered, aspect="auto", origin="lower", extent=extent, **look)
+    calm(upper, f"hidden state, {values.shape[1]} units", "" if both else "step", "unit")
+    upper.grid(visible=False)
+    upper.set_yticks([])
+    if labels is not None:
+        upper.set_xticks(range(1, len(labels) + 1), labels)
+    figure.colorbar(image, ax=upper, aspect=30)
+    if both:
+        lower = figure.add_subplot(grid[1], sharex=upper)
+        norms = np.asarray(gradients, np.float64)
+        curve(lower, np.arange(1, len(norms) + 1), np.where(norms > 0, norms, np.nan), RED, "gradient norm")
+        lower.set_yscale("log")
+        calm(lower, "norm of the gradient that reaches each step", "step")
+    return figure
+
+
+def attention(weights: Any, source: Sequence[str], target: Sequence[str]) -> Figure:
+    """Attention weights [U, T]: how much each of `target` looked at each of `source`.
+
+    >>> import throughtime as tt
+    >>> figure = tt.train.plots.attention([[0.9, 0.1], [0.2, 0.8]], ["h", "i"], ["HH", "AY"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['HH', 'AY']
+    """
+    values = np.asarray(weights)
+    figure = new_figure(1.5 + 0.36 * len(source), 1.1 + 0.32 * len(target))
+    axes = figure.add_subplot()
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    calm(axes, "where it looks", "read", "written")
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(source)), source)
+    axes.set_yticks(range(len(target)), target)
+    return figure

@@ -1,0 +1,428 @@
+"use strict";
+// Draws the page from the JSON inside it. Four kinds of picture: curves, bars, maps of numbers, tables of counts.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const page = document.getElementById("page");
+  const tip = document.querySelector(".tip");
+  const NS = "http://www.w3.org/2000/svg";
+  const redraw = []; // what depends on the theme's colours
+
+  // ---- small tools -------------------------------------------------------------------------------------------
+  const make = (parent, tag, attributes = {}, text) => {
+    const drawn = parent instanceof SVGElement || tag === "svg";
+    const node = drawn ? document.createElementNS(NS, tag) : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (text !== undefined) node.textContent = text;
+    parent.append(node);
+    return node;
+  };
+  const round = (value) => {
+    if (value === null || value === undefined || Number.isNaN(value)) return "–";
+    const size = Math.abs(value);
+    if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(1).replace("e+", "e").replace(".0e", "e");
+    return size >= 10000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(size >= 1000 ? 4 : 3));
+  };
+  const percent = (value) => `${(100 * value).toFixed(1)}%`;
+  const known = (values) => values.filter((value) => value !== null && Number.isFinite(value));
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const rgb = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
+  const mix = (from, to, part) => from.map((value, place) => Math.round(value + (to[place] - value) * part));
+
+  const say = (event, text) => {
+    tip.textContent = text;
+    tip.classList.add("on");
+    const box = tip.getBoundingClientRect();
+    const left = Math.min(event.clientX + 14, innerWidth - box.width - 8);
+    const above = event.clientY + 18 + box.height > innerHeight;
+    tip.style.left = `${Math.max(8, left)}px`;
+    tip.style.top = `${above ? event.clientY - box.height - 12 : event.clientY + 18}px`;
+  };
+  const hush = () => tip.classList.remove("on");
+
+  const section = (id, title, text) => {
+    const node = make(page, "section", { id });
+    make(node, "h2", {}, title);
+    if (text) make(node, "p", {}, text);
+    return node;
+  };
+  const card = (parent, title, wide) => {
+    const node = make(parent, "div", { class: wide ? "card wide" : "card" });
+    const head = make(node, "div", { class: "head" });
+    make(head, "h3", {}, title);
+    return { node, head };
+  };
+  // Buttons for a few, a list for many.
+  const picker = (parent, names, label, choose) => {
+    const node = make(parent, "div", { class: "picker" });
+    if (names.length < 2) return choose(0);
+    if (names.length > 8) {
+      const list = make(node, "select", { "aria-label": label });
+      names.forEach((name, place) => make(list, "option", { value: place }, name));
+      list.addEventListener("change", () => choose(+list.value));
+    } else {
+      const buttons = names.map((name, place) => {
+        const button = make(node, "button", { type: "button", "aria-pressed": place === 0 }, name);
+        button.addEventListener("click", () => {
+          buttons.forEach((other) => other.setAttribute("aria-pressed", other === button));
+          choose(place);
+        });
+        return button;
+      });
+    }
+    choose(0);
+  };
+
+  // ---- scales ------------------------------------------------------------------------------------------------
+  const nice = (low, high, count) => {
+    const raw = (high - low) / count || 1;
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw * 0.999);
+    const ticks = [];
+    for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) ticks.push(+at.toPrecision(12));
+    return ticks;
+  };
+  const decades = (low, high) => {
+    const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
+    const stride = Math.max(1, Math.ceil((last - first) / 6));
+    // Within less than two decades, twos and fives as well.
+    const factors = Math.log10(high / low) < 2 ? [1, 2, 5] : [1];
+    const ticks = [];
+    for (let power = first; power <= last; power += stride) for (const factor of factors) ticks.push(+(factor * 10 ** power).toPrecision(3));
+    const inside = ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+    return inside.length > 1 ? inside : nice(low, high, 4).filter((tick) => tick > 0);
+  };
+  // The room inside an element: charts are drawn at their true size, so that their letters are.
+  const room = (node) => {
+    const style = getComputedStyle(node);
+    return Math.max(260, node.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
+  };
+  const scale = (low, high, from, to, log) => {
+    const place = log ? Math.log10 : (value) => value;
+    const start = place(low), span = place(high) - start || 1;
+    return (value) => from + ((place(value) - start) / span) * (to - from);
+  };
+
+  // ---- curves ------------------------------------------------------------------------------------------------
+  // series: {name, x, y, color, faint, dashed, band: [low, high]}; all numbers, null where there is none.
+  const curves = (parent, series, options = {}) => {
+    const W = room(parent), H = options.height || 230;
+    const pad = { left: options.left ?? 46, right: options.right ?? 12, top: 10, bottom: options.bare ? 6 : 34 };
+    const svg = make(parent, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.label || "curves" });
+    const xs = series.flatMap((one) => known(one.x));
+    let ys = series.flatMap((one) => known(one.y));
+    if (options.log) ys = ys.filter((value) => value > 0);
+    if (!xs.length || !ys.length) { make(svg, "text", { x: W / 2, y: H / 2, "text-anchor": "middle" }, "no numbers"); return svg; }
+    const [x0, x1] = options.xrange || [Math.min(...xs), Math.max(...xs)];
+    let y0 = options.low ?? Math.min(...ys), y1 = options.high ?? Math.max(...ys);
+    if (y0 === y1) { const spread = Math.abs(y0) * 0.1 || 1; y0 -= options.log ? 0 : spread; y1 += spread; if (options.log) y0 /= 2; }
+    else if (!options.log && options.low === undefined) { const spare = (y1 - y0) * 0.05; y0 -= spare; y1 += options.high === undefined ? spare : 0; }
+    const px = scale(x0, x1 === x0 ? x0 + 1 : x1, pad.left, W - pad.right), py = scale(y0, y1, H - pad.bottom, pad.top, options.log);
+    const show = options.format || round;
+    const tickText = show === percent ? (value) => `${+(100 * value).toPrecision(3)}%` : show;
+    for (const tick of options.log ? decades(y0, y1) : nice(y0, y1, 4)) {
+      make(svg, "line", { class: "grid", x1: pad.left, x2: W - pad.right, y1: py(tick), y2: py(tick) });
+      make(svg, "text", { x: pad.left - 7, y: py(tick), "text-anchor": "end", "dominant-baseline": "middle" }, tickText(tick));
+    }
+    if (!options.bare) {
+      make(svg, "line", { class: "axis", x1: pad.left, x2: W - pad.right, y1: H - pad.bottom, y2: H - pad.bottom });
+      for (const tick of nice(x0, x1, 6).filter((tick) => !options.whole || Number.isInteger(tick)))
+        make(svg, "text", { x: px(tick), y: H - pad.bottom + 15, "text-anchor": "middle" }, round(tick));
+      if (options.xlabel) make(svg, "text", { x: W - pad.right, y: H - 4, "text-anchor": "end" }, options.xlabel);
+    }
+    for (const guide of options.guides || []) {
+      if (guide.x !== undefined) make(svg, "line", { class: "guide", x1: px(guide.x), x2: px(guide.x), y1: pad.top, y2: H - pad.bottom });
+      else make(svg, "line", { class: "guide", x1: pad.left, x2: W - pad.right, y1: py(guide.y), y2: py(guide.y) });
+    }
+    for (const one of series) {
+      let path = "", open = false;
+      one.x.forEach((x, place) => {
+        const y = one.y[place];
+        const good = y !== null && Number.isFinite(y) && (!options.log || y > 0);
+        if (good) path += `${open ? "L" : "M"}${px(x).toFixed(1)} ${py(Math.min(Math.max(y, y0), y1)).toFixed(1)}`;
+        open = good;
+      });
+      make(svg, "path", { class: one.faint ? "curve faint" : "curve", d: path, style: `stroke: var(${one.color})${one.dashed ? "; stroke-dasharray: 5 4" : ""}` });
+      if (one.x.length < 40 && !one.faint && !one.dashed) one.x.forEach((x, place) => {
+        if (one.y[place] !== null) make(svg, "circle", { cx: px(x), cy: py(one.y[place]), r: 2.2, style: `fill: var(${one.color})` });
+      });
+    }
+    const hair = make(svg, "line", { class: "hair", y1: pad.top, y2: H - pad.bottom });
+    const at = (event) => {
+      const box = svg.getBoundingClientRect();
+      const x = x0 + (((event.clientX - box.left) / box.width) * W - pad.left) / (W - pad.left - pad.right) * (x1 - x0);
+      let nearest = xs[0];
+      for (const value of xs) if (Math.abs(value - x) < Math.abs(nearest - x)) nearest = value;
+      hair.setAttribute("x1", px(nearest)); hair.setAttribute("x2", px(nearest)); hair.classList.add("on");
+      const lines = series.map((one) => [one, one.x.indexOf(nearest)]).filter(([one, place]) => place >= 0 && one.y[place] !== null);
+      say(event, [`${options.xname || options.xlabel || "step"} ${round(nearest)}`, ...lines.map(([one, place]) => `${one.name}  ${show(one.y[place])}`)].join("\n"));
+    };
+    svg.addEventListener("pointermove", at);
+    svg.addEventListener("pointerdown", at);
+    svg.addEventListener("pointerleave", () => { hair.classList.remove("on"); hush(); });
+    return svg;
+  };
+  const legend = (head, series) => {
+    const node = make(head, "span", { class: "legend" });
+    for (const one of series) {
+      const entry = make(node, "span", {});
+      make(entry, "i", { style: `background: var(${one.color})${one.faint ? "; opacity: .4" : ""}` });
+      entry.append(one.name);
+    }
+  };
+
+  // ---- bars --------------------------------------------------------------------------------------------------
+  const bars = (parent, edges, counts, options) => {
+    const W = room(parent), H = 210, left = 40, bottom = 34;
+    const svg = make(parent, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.label });
+    const most = Math.max(...counts, 1);
+    const px = scale(edges[0], edges[edges.length - 1], left, W - 10), py = scale(0, most, H - bottom, 10);
+    for (const tick of nice(0, most, 4)) {
+      make(svg, "line", { class: "grid", x1: left, x2: W - 10, y1: py(tick), y2: py(tick) });
+      make(svg, "text", { x: left - 7, y: py(tick), "text-anchor": "end", "dominant-baseline": "middle" }, round(tick));
+    }
+    counts.forEach((count, place) => {
+      const x = px(edges[place]), width = Math.max(0.5, px(edges[place + 1]) - x - 1);
+      const bar = make(svg, "rect", { class: "bar", x, y: py(count), width, height: H - bottom - py(count), rx: 1.5 });
+      const last = edges[place + 1] - 1;
+      bar.addEventListener("pointermove", (event) => say(event, `${edges[place]}${last > edges[place] ? ` to ${last}` : ""} steps\n${count} sequences`));
+      bar.addEventListener("pointerleave", hush);
+    });
+    for (const tick of nice(edges[0], edges[edges.length - 1], 6))
+      make(svg, "text", { x: px(tick), y: H - bottom + 15, "text-anchor": "middle" }, round(tick));
+    make(svg, "text", { x: W - 10, y: H - 4, "text-anchor": "end" }, "steps");
+  };
+
+  // ---- maps of numbers ---------------------------------------------------------------------------------------
+  // values: rows × columns of numbers between -limit and limit (signed) or 0 and limit.
+  const unpack = (packed) => {
+    const bytes = Uint8Array.from(atob(packed.values), (letter) => letter.charCodeAt(0));
+    return { ...packed, at: (row, column) => ((bytes[row * packed.columns + column] << 24 >> 24) / 127) * packed.limit };
+  };
+  const map = (parent, grid, height, describe) => {
+    const canvas = make(parent, "canvas", { width: grid.columns, height: grid.rows, style: `height: ${height}px`, role: "img", "aria-label": "a map of numbers" });
+    const draw = () => {
+      const pen = canvas.getContext("2d"), image = pen.createImageData(grid.columns, grid.rows);
+      const [cold, zero, warm] = ["--cold", "--zero", "--warm"].map((name) => rgb(color(name)));
+      for (let row = 0; row < grid.rows; row++) for (let column = 0; column < grid.columns; column++) {
+        const part = grid.at(row, column) / grid.limit;
+        image.data.set([...mix(zero, part < 0 ? cold : warm, Math.min(1, Math.abs(part))), 255], 4 * (row * grid.columns + column));
+      }
+      pen.putImageData(image, 0, 0);
+    };
+    draw();
+    redraw.push(draw);
+    const at = (event) => {
+      const box = canvas.getBoundingClientRect();
+      const column = Math.min(grid.columns - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * grid.columns)));
+      const row = Math.min(grid.rows - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * grid.rows)));
+      say(event, describe(row, column, grid.at(row, column)));
+    };
+    canvas.addEventListener("pointermove", at);
+    canvas.addEventListener("pointerdown", at);
+    canvas.addEventListener("pointerleave", hush);
+  };
+
+  // ---- the sections ------------------------------------------------------------------------------------------
+  const tiles = (facts) => {
+    const list = make(page, "dl", { class: "tiles" });
+    for (const [name, value] of facts) {
+      const tile = make(list, "div");
+      make(tile, "dt", {}, name);
+      make(tile, "dd", {}, value);
+    }
+  };
+
+  const learning = ({ steps, epochs }) => {
+    const node = section("learning", "Learning", "Each epoch is one pass over the training data. Held-out sequences are never learned from: where their curve turns away from the training curve, the model has begun to learn by heart.");
+    const cards = make(node, "div", { class: "cards" });
+    for (const name of epochs.names) {
+      const rate = epochs.rates.includes(name);
+      const box = card(cards, name === "loss" ? "Loss" : name[0].toUpperCase() + name.slice(1).replaceAll("_", " "));
+      const series = [];
+      if (name === "loss" && steps.number.length > epochs.number.length)
+        series.push({ name: "each step", x: steps.epoch, y: steps.loss, color: "--a", faint: true });
+      if (epochs.train[name]) series.push({ name: "training", x: epochs.number, y: epochs.train[name], color: "--a" });
+      if (epochs.valid[name]) series.push({ name: "held out", x: epochs.number, y: epochs.valid[name], color: "--b" });
+      const baseline = epochs.baselines[name];
+      if (baseline) series.push({ name: baseline, x: epochs.number, y: (epochs.valid[baseline] || epochs.train[baseline]), color: "--d", dashed: true });
+      legend(box.head, series);
+      const positive = series.every((one) => known(one.y).every((value) => value > 0));
+      const values = series.flatMap((one) => known(one.y));
+      const log = !rate && positive && Math.max(...values) > 8 * Math.min(...values);
+      curves(box.node, series, { log, whole: true, xlabel: "epoch", label: `${name} by epoch`, format: rate ? percent : round, ...(rate ? { low: 0, high: 1 } : {}) });
+    }
+  };
+
+  const confusion = ({ names, matrix }) => {
+    const node = section("confusion", "Which class is taken for which", "Rows are what it is, columns what the model says. The diagonal is right; everything else is a confusion.");
+    const box = card(node, `${matrix.flat().reduce((a, b) => a + b, 0).toLocaleString("en")} held-out ${data.unit || "sequences"}`, true);
+    const size = names.length, cell = size > 24 ? 16 : size > 12 ? 26 : 38, left = Math.min(150, 16 + 7 * Math.max(...names.map((name) => name.length)));
+    const W = left + size * cell + 10, H = size * cell + 34;
+    const scroll = make(box.node, "div", { class: "scroll" });
+    const svg = make(scroll, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "confusion matrix", style: `max-width: ${Math.max(W * 1.25, 300)}px; margin: 0 auto` });
+    matrix.forEach((row, is) => {
+      const total = row.reduce((a, b) => a + b, 0) || 1;
+      make(svg, "text", { x: left - 8, y: is * cell + cell / 2, "text-anchor": "end", "dominant-baseline": "central" }, names[is].slice(0, 20));
+      row.forEach((count, said) => {
+        const part = count / total, right = is === said;
+        const rect = make(svg, "rect", { x: left + said * cell, y: is * cell, width: cell - 1.5, height: cell - 1.5, rx: 3, style: `fill: var(${right ? "--a" : "--b"}); fill-opacity: ${count ? 0.1 + 0.85 * part : 0.03}` });
+        rect.addEventListener("pointermove", (event) => say(event, `is ${names[is]}, taken for ${names[said]}\n${count} of ${total} (${percent(part)})`));
+        rect.addEventListener("pointerleave", hush);
+        if (count && cell > 20) make(svg, "text", { class: "cell-text", x: left + said * cell + cell / 2, y: is * cell + cell / 2, style: `fill: ${part > 0.55 ? "var(--card)" : "var(--ink)"}` }, count);
+      });
+    });
+    names.forEach((name, place) => { if (cell > 20 && name.length < 6) make(svg, "text", { x: left + place * cell + cell / 2, y: size * cell + 16, "text-anchor": "middle" }, name); });
+    make(svg, "text", { x: W - 10, y: H - 3, "text-anchor": "end" }, "said →");
+  };
+
+  const forecasts = (list) => {
+    const node = section("forecasts", "What comes next", "The model has read the sequence up to the dotted line and says what follows; the real future, which it has not seen, is drawn beside it.");
+    const place = make(node, "div");
+    const box = make(node, "div");
+    picker(place, list.map((one) => one.name), "sequence", (chosen) => {
+      box.replaceChildren();
+      const one = list[chosen], cards = make(box, "div", { class: "cards" });
+      for (const column of one.columns) {
+        const series = [
+          { name: "known", x: one.past, y: column.past, color: "--a" },
+          { name: "what came", x: one.future, y: column.truth, color: "--a", dashed: true },
+          { name: "forecast", x: one.future, y: column.forecast, color: "--b" },
+        ];
+        const inner = card(cards, column.name, one.columns.length === 1);
+        legend(inner.head, series);
+        curves(inner.node, series, { xlabel: "step", label: `forecast of ${column.name}`, height: 240, guides: [{ x: one.past[one.past.length - 1] }] });
+      }
+    });
+  };
+
+  const through = (list) => {
+    const flows = list.some((one) => one.layers.some((layer) => layer.gradient));
+    const node = section("through-time", "Through time", `The hidden state as the model reads one sequence: a row is a unit, a column a step, units ordered by where they end.${flows ? " Below it, how much of the gradient reaches each step on its way back: where it falls to nothing, what happened there can no longer be learned." : ""}`);
+    const place = make(node, "div"), box = make(node, "div");
+    picker(place, list.map((one) => one.name), "sequence", (chosen) => {
+      box.replaceChildren();
+      redraw.length = 0;
+      const one = list[chosen];
+      for (const layer of one.layers) {
+        const grid = unpack(layer.states), inner = card(box, layer.name, true);
+        inner.node.style.marginBottom = "1.1rem";
+        const ramp = make(inner.head, "span", { class: "ramp" });
+        ramp.append(round(-grid.limit)); make(ramp, "i"); ramp.append(round(grid.limit));
+        const step = (column) => one.labels ? `step ${column + 1}: ${one.labels[column]}` : `step ${column + 1}`;
+        const wrap = make(inner.node, "div", { class: "axis-row" });
+        make(wrap, "span", { class: "y" }, `${grid.rows} units`);
+        const maps = make(wrap, "div");
+        map(maps, grid, Math.min(300, Math.max(120, grid.rows * 3)), (row, column, value) => `${step(column)}\nunit ${layer.order ? layer.order[row] : row}\n${round(value)}`);
+        if (one.labels && grid.columns <= 60) {
+          const row = make(inner.node, "div", { class: "axis-row" });
+          make(row, "span");
+          const letters = make(row, "div", { class: "letters" });
+          one.labels.forEach((label) => make(letters, "span", {}, label));
+        }
+        if (layer.gradient) {
+          const row = make(inner.node, "div", { class: "axis-row" });
+          make(row, "span", { class: "y" }, "gradient norm");
+          const x = layer.gradient.map((_, column) => column + 1);
+          const series = [{ name: "gradient norm", x, y: layer.gradient, color: "--b" }];
+          const half = 0.5;
+          const holder = make(row, "div");
+          curves(holder, series, { log: true, height: 170, left: 0, right: 0, xrange: [1 - half, x.length + half], xlabel: "step", label: "gradient norm through time", low: Math.max(1e-12, Math.min(...layer.gradient.filter((value) => value > 0)) / 1.6), high: Math.max(...layer.gradient) * 1.6 });
+        }
+        if (layer.verdict) make(inner.node, "p", { class: "note verdict" }, layer.verdict);
+      }
+    });
+  };
+
+  const attention = (list) => {
+    const node = section("attention", "Where it looks", "A row for each thing written, a column for each thing read: the darker, the more the model looked there while writing. A path from corner to corner is an alignment that it found by itself.");
+    const place = make(node, "div"), box = make(node, "div");
+    picker(place, list.map((one) => one.name), "sequence", (chosen) => {
+      box.replaceChildren();
+      const one = list[chosen], inner = card(box, `${one.name}`, true);
+      const wide = Math.max(14, Math.min(34, 900 / one.source.length)), high = 26;
+      const left = 16 + 8 * Math.max(...one.target.map((token) => token.length), 2), top = 34;
+      const W = left + one.source.length * wide + 8, H = top + one.target.length * high + 8;
+      const svg = make(make(inner.node, "div", { class: "scroll" }), "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "attention map", style: `max-width: ${W * 1.3}px; margin: 0 auto` });
+      const shown = (token) => token === " " ? "␣" : token;
+      one.source.forEach((token, column) => make(svg, "text", { x: left + column * wide + wide / 2, y: top - 10, "text-anchor": "middle", style: "font-size: 13px" }, shown(token).slice(0, 8)));
+      one.weights.forEach((row, written) => {
+        make(svg, "text", { x: left - 8, y: top + written * high + high / 2, "text-anchor": "end", "dominant-baseline": "central", style: "font-size: 13px" }, shown(one.target[written]));
+        row.forEach((weight, read) => {
+          const rect = make(svg, "rect", { x: left + read * wide, y: top + written * high, width: wide - 1.5, height: high - 1.5, rx: 3, style: `fill: var(--a); fill-opacity: ${0.04 + 0.96 * Math.sqrt(weight)}` });
+          rect.addEventListener("pointermove", (event) => say(event, `writing ${shown(one.target[written])}, reading ${shown(one.source[read])}\n${percent(weight)}`));
+          rect.addEventListener("pointerleave", hush);
+        });
+      });
+    });
+  };
+
+  const lengths = ({ edges, counts, padding, padding_at_random, total, longest }) => {
+    const box = card(data.cards, "How long the sequences are");
+    bars(box.node, edges, counts, { label: "histogram of lengths" });
+    const note = make(box.node, "p", { class: "note" });
+    make(note, "strong", {}, `${total.toLocaleString("en")} real steps`);
+    const text = [`, at most ${longest.toLocaleString("en")} in a sequence.`];
+    if (padding_at_random !== null) text.push(` Batches at random would be ${percent(padding_at_random)} padding; batches of like length are ${percent(padding)}`);
+    if (padding !== null) text.push(`${padding_at_random === null ? ` Batches are ${percent(padding)} padding` : ""}, and none of it is computed.`);
+    note.append(text.join(""));
+  };
+
+  const cost = ({ steps }) => {
+    const x = steps.number;
+    const time = card(data.cards, "Time of a training step");
+    const seconds = [{ name: "milliseconds", x, y: steps.seconds.map((value) => value * 1000), color: "--a" }];
+    curves(time.node, seconds, { xlabel: "training step", low: 0, height: 210, label: "milliseconds a step" });
+    make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.`);
+    const flow = card(data.cards, "Norm of the gradient, training step by step");
+    curves(flow.node, [{ name: "gradient norm", x, y: steps.gradient, color: "--b" }], { xlabel: "training step", log: true, height: 210, label: "gradient norm by step" });
+    if (known(steps.memory).some((value) => value > 0)) {
+      const memory = card(data.cards, "Memory, at most so far");
+      curves(memory.node, [{ name: "MB", x, y: steps.memory.map((value) => value / 1e6), color: "--c" }], { xlabel: "training step", height: 210, label: "memory by step" });
+    }
+    const rate = card(data.cards, "Learning rate");
+    curves(rate.node, [{ name: "learning rate", x, y: steps.learning_rate, color: "--d" }], { xlabel: "training step", low: 0, height: 210, label: "learning rate by step" });
+  };
+
+  const plan = (text) => {
+    const node = section("plan", "How it runs", "What the engine made of the cell: what left the loop over time, what stayed in it, on which backend, and what it costs.");
+    const lines = text.split("\n");
+    make(node, "pre", {}, lines.slice(0, 3).join("\n").trim());
+    const more = make(node, "details");
+    make(more, "summary", {}, "The whole plan");
+    make(more, "pre", {}, text);
+  };
+
+  const settings = (facts) => {
+    const node = section("settings", "Settings", "Everything needed to run it again.");
+    const table = make(node, "table", { class: "facts" });
+    for (const [name, value] of facts) {
+      const row = make(table, "tr");
+      make(row, "th", {}, name);
+      make(row, "td", {}, value);
+    }
+  };
+
+  document.getElementById("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    redraw.forEach((draw) => draw());
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw.forEach((draw) => draw()));
+
+  if (data.facts.length) tiles(data.facts);
+  if (data.history) learning(data.history);
+  if (data.confusion) confusion(data.confusion);
+  if (data.forecasts.length) forecasts(data.forecasts);
+  if (data.attention.length) attention(data.attention);
+  if (data.through.length) through(data.through);
+  if (data.lengths || data.history) {
+    const node = section("cost", "Data and cost", "Batches hold sequences of like length, and padding is never computed: time goes where the steps are.");
+    data.cards = make(node, "div", { class: "cards" });
+    if (data.lengths) lengths(data.lengths);
+    if (data.history && data.history.steps.number.length) cost(data.history);
+  }
+  if (data.plan) plan(data.plan);
+  if (data.settings.length) settings(data.settings);
+  document.documentElement.dataset.ready = "true";
+})();

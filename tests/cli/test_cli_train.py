@@ -1,0 +1,181 @@
+"""`throughtime train`: every task from file to report, what it refuses, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from _cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
+from safetensors.numpy import load_file
+
+pytestmark = pytest.mark.covers("cli")
+
+MAKERS = {
+    "classify": (gestures, "a.csv", "held-out sequences recognised"),
+    "tag": (tags, "a.csv", "tagged right"),
+    "forecast": (series, "a.csv", "what came than saying that nothing changes"),
+    "generate": (text, "a.txt", "bits a character of held-out text"),
+    "translate": (pairs, "a.tsv", "of the tokens of"),
+}
+
+
+@pytest.mark.parametrize("task", MAKERS)
+def test_every_task_from_file_to_report(task: str, tmp_path: Path) -> None:
+    make, name, outcome = MAKERS[task]
+    result = quickly(make(tmp_path / name), tmp_path / "run")
+    assert result.exit_code == 0, result.stdout + repr(result.exception)
+    assert f"Task: {task}" in said(result)
+    assert outcome in said(result)
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"model.safetensors", "run.json", "report.html", "history.jsonl"} <= files
+    assert not [name for name in files if name.startswith(".")]
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["layout"]["task"] == task
+    assert run["metrics"]["held_out"]["loss"] > 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<title>" in page
+    assert "{{" not in page
+
+
+def test_no_flags_is_the_embedded_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call("train", "--epochs", 6)
+    assert result.exit_code == 0
+    assert "270 sequences to learn from, 370 held out" in said(result)
+    accuracy = float(re.search(r"([\d.]+)% of 370 held-out sequences recognised", said(result))[1])
+    # A fifth of the usual epochs; the full run reaches 97 % and more.
+    assert accuracy > 93
+    assert (tmp_path / "runs" / "japanese_vowels" / "report.html").exists()
+    assert call("train", "--epochs", 1).exit_code == 0
+    assert (tmp_path / "runs" / "japanese_vowels-2" / "report.html").exists()
+
+
+def test_the_split_column_is_obeyed(tmp_path: Path) -> None:
+    result = quickly(gestures(tmp_path / "a.csv", split=True), tmp_path / "run")
+    assert "18 sequences to learn from, 6 held out" in said(result)
+
+
+def test_standardisation_sees_no_held_out_sequence(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [
+        f"{place},{1 if place < 10 else 1000},{'ab'[place % 2]},{'train' if place < 10 else 'test'}"
+        for place in range(12)
+    ]
+    path.write_text("id,x,kind,split\n" + "\n".join(rows))
+    assert quickly(path, tmp_path / "run").exit_code == 0
+    column = json.loads((tmp_path / "run" / "run.json").read_text())["layout"]["inputs"][0]
+    assert (column["name"], column["mean"]) == ("x", 1.0)
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
+    file = gestures(tmp_path / "a.csv")
+    for name, seed in (("one", 3), ("two", 3), ("other", 4)):
+        assert quickly(file, tmp_path / name, "--seed", seed).exit_code == 0
+    one, two, other = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two", "other"))
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+    assert not np.array_equal(one["answer.weight"], other["answer.weight"])
+
+
+@pytest.mark.parametrize("flags", [["--cell", "gru"], ["--cell", "LayerNormLSTMCell"], ["--layers", 2]], ids=str)
+def test_cells_and_layers(flags: list, tmp_path: Path) -> None:
+    file = gestures(tmp_path / "a.csv")
+    assert quickly(file, tmp_path / "run", *flags).exit_code == 0
+    assert call("predict", tmp_path / "run", file, "--out", tmp_path / "p.csv").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--epochs", 0], ["`--epochs` is too small: got 0, expected 1 or more."]),
+        (["--units", -4], ["`--units` is too small: got -4"]),
+        (["--learning-rate", 0], ["`--learning-rate` is out of range: got 0.0"]),
+        (["--seed", -1], ["`--seed` is out of range: got -1"]),
+        (["--target", "nothing"], ["`--target` names no column of a.csv: got 'nothing'"]),
+        (["--task", "dance"], ["`--task` is unknown: got 'dance'"]),
+        (["--cell", "quantum"], ["`--cell` 'quantum' cannot be used: got no such cell"]),
+        (["--cell", "ConvLSTMCell"], ["`--cell` 'ConvLSTMCell' cannot be used"]),
+        (["--epochs", "many"], ["--epochs"]),
+        (["--resume", "runs/x"], ["`--resume` goes on as before: got other flags too"]),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(flags: list, words: list[str], tmp_path: Path) -> None:
+    is_one_line_of_error(call("train", gestures(tmp_path / "a.csv"), "--out", tmp_path / "run", *flags), *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    is_one_line_of_error(call("train", tmp_path / "none.csv"), "none.csv: got no such file")
+    is_one_line_of_error(call("train", "--resume", tmp_path / "none"), "none is not a run: got no such folder")
+    is_one_line_of_error(call("train", tmp_path), "no sequences in")
+
+
+def test_an_earlier_run_is_left_alone(tmp_path: Path) -> None:
+    file = gestures(tmp_path / "a.csv")
+    assert quickly(file, tmp_path / "run").exit_code == 0
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
+    is_one_line_of_error(quickly(file, tmp_path / "run"), "is not empty: got an earlier run", "--resume")
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_bad_values_late_in_a_file_leave_nothing(tmp_path: Path) -> None:
+    file = gestures(tmp_path / "a.csv", split=True)
+    file.write_text(file.read_text() + "g99,0,1,1,tap,perhaps\n")
+    is_one_line_of_error(quickly(file, tmp_path / "run"), "column `split` is not a split: got 'perhaps'")
+    file.write_text(file.read_text().replace("perhaps", "test").replace("1,1,tap", "1,1,"))
+    is_one_line_of_error(quickly(file, tmp_path / "run"), "column `kind` is empty: got nothing")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_too_short(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    is_one_line_of_error(quickly(tmp_path / "a.txt", tmp_path / "run"), "the text is too short to learn from")
+
+
+def test_many_short_series_are_held_out_one_by_one(tmp_path: Path) -> None:
+    result = quickly(many_series(tmp_path / "a.csv"), tmp_path / "run", "--horizon", 3)
+    assert result.exit_code == 0
+    assert "22 sequences to learn from, 2 held out" in said(result)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    flags = ["train", str(gestures(tmp_path / "a.csv")), "--units", "8", "--epochs", "40"]
+    assert call(*flags, "--out", tmp_path / "whole").exit_code == 0
+    cut = tmp_path / "cut"
+    program = subprocess.Popen(
+        [sys.executable, "-m", "throughtime", *flags, "--out", str(cut)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 60
+    while len(list(cut.glob("checkpoint-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == 130
+    assert f"Go on with: throughtime train --resume {cut}" in out
+    assert err.strip() == "Interrupted"
+    assert not (cut / "model.safetensors").exists(), "it was interrupted on the way"
+    assert "go on with" in said(call("inspect", cut))
+    result = call("train", "--resume", cut)
+    assert result.exit_code == 0, said(result)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_resuming_a_changed_file_is_refused(tmp_path: Path) -> None:
+    file = gestures(tmp_path / "a.csv")
+    assert quickly(file, tmp_path / "run").exit_code == 0
+    file.write_text(file.read_text().replace("tap", "knock"))
+    is_one_line_of_error(call("train", "--resume", tmp_path / "run"), "a.csv has changed since the run began")
+    file.unlink()
+    is_one_line_of_error(call("train", "--resume", tmp_path / "run"), "cannot go on: got no ")

@@ -1,0 +1,86 @@
+"""The conformance of kernels on a card: `make test-gpu`. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import throughtime as tt
+from gpu_cases import CELLS, Batch, check
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.covers("kernels"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("batch", [Batch(5, 6, 70), Batch(33, 9, 150), Batch(64, 5, 256, ragged=False)], ids=str)
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(name: str, batch: Batch, dtype: torch.dtype) -> None:
+    check(name, batch, dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "options", [{"parallel_iterations": 3}, {"checkpoint_every": 4}, {"all_states": True}], ids=str
+)
+def test_options(options: dict[str, object], dtype: torch.dtype) -> None:
+    check("LSTM", Batch(7, 10, 72), dtype, "cuda", **options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_more_rows_than_fit_at_once_and_matrices_that_do_not_fit(dtype: torch.dtype) -> None:
+    check("LSTM", Batch(300, 4, 512), dtype, "cuda")
+    check("GRU", Batch(64, 4, 1100), dtype, "cuda")
+
+
+def run_lstm(cell: tt.RNNCell, x: torch.Tensor) -> torch.Tensor:
+    return tt.dynamic_rnn(cell, x, dtype=x.dtype)[0]
+
+
+def test_a_thousand_launches_of_random_sizes_agree_with_themselves() -> None:
+    """A barrier that lets a block through too early, or not at all, shows here."""
+    random = torch.Generator().manual_seed(0)
+    cells = [tt.LSTMCell(units, input_size=8).cuda() for units in (40, 256, 600)]
+    for turn in range(1000):
+        cell = cells[turn % 3]
+        batch, time = (int(torch.randint(1, most, (), generator=random)) for most in (70, 40))
+        x = torch.randn(batch, time, 8, generator=random).cuda()
+        with torch.no_grad(), tt.backend("triton"):
+            assert torch.equal(run_lstm(cell, x), run_lstm(cell, x))
+
+
+def test_another_stream_and_a_captured_graph() -> None:
+    cell, x = tt.LSTMCell(64, input_size=8).cuda(), torch.randn(9, 12, 8, device="cuda")
+    with torch.no_grad():
+        want = run_lstm(cell, x)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            aside = run_lstm(cell, x)
+        torch.cuda.current_stream().wait_stream(stream)
+        assert torch.equal(aside, want)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = run_lstm(cell, x)
+        x.mul_(2)
+        graph.replay()
+        assert torch.equal(captured, run_lstm(cell, x))
+
+
+def test_autocast_and_inputs_that_are_not_contiguous() -> None:
+    cell, x = tt.LSTMCell(64, input_size=8).cuda(), torch.randn(12, 9, 16, device="cuda")[..., ::2].transpose(0, 1)
+    want = run_lstm(cell, x)
+    torch.testing.assert_close(want, run_lstm(cell, x.contiguous()))
+    with torch.autocast("cuda", torch.bfloat16):
+        torch.testing.assert_close(run_lstm(cell, x).float(), want, atol=3e-2, rtol=3e-2)
+
+
+def test_auto_takes_the_kernels_and_explain_shows_them() -> None:
+    plan = tt.explain(tt.LSTMCell(64, input_size=8).cuda(), torch.randn(4, 5, 8, device="cuda"))
+    assert plan.backend == "triton"
+    assert "@triton.jit" in plan.source
+    assert "meet(counter" in plan.source

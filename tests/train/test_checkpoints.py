@@ -1,0 +1,212 @@
+"""Checkpoints: whole or absent, and from each of them a run goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import kill_and_resume
+import numpy as np
+import pytest
+import torch
+from _task import Counter, measure_from, parts, weights
+from torch import nn
+from torch.optim import lr_scheduler
+
+import throughtime as tt
+from throughtime.train import History, Watcher, fit, latest_checkpoint, load_weights, save_weights
+from throughtime.train._codec import decode, encode
+
+pytestmark = pytest.mark.covers("training")
+
+
+class Stop(Watcher):
+    """An interruption after so many steps."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def step(self, step: Any) -> None:
+        if step.number == self.after:
+            raise KeyboardInterrupt
+
+
+SCHEDULES: dict[str, Any] = {
+    "none": lambda _: None,
+    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=100),
+    "milestones": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [3, 7]),
+    "in sequence": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer, [lr_scheduler.ConstantLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.9)], [4]
+    ),
+    "plateau": lr_scheduler.ReduceLROnPlateau,
+}
+
+
+def setting(schedule: str = "none", optimizer: Any = torch.optim.Adam, **options: Any) -> dict[str, Any]:
+    """A run with dropout, from torch's generator and from one of its own."""
+    setup = parts(dropout=0.2)
+    setup["model"].cell = tt.DropoutWrapper(setup["model"].cell, output_keep_prob=0.8, seed=1)
+    setup["optimizer"] = optimizer(setup["model"].parameters(), lr=0.02)
+    return {**setup, "epochs": 3, "schedule": SCHEDULES[schedule](setup["optimizer"]), **options}
+
+
+def without_seconds(history: History) -> list[Any]:
+    return [record._replace(seconds=0) for record in (*(s._replace(memory=0) for s in history.steps), *history.epochs)]
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        ({}, 7),
+        ({"checkpoint_every": 1}, 7),
+        ({"checkpoint_every": 2}, 9),
+        ({"checkpoint_every": 4, "schedule": "one cycle"}, 13),
+        ({"checkpoint_every": 4, "schedule": "milestones"}, 6),
+        ({"checkpoint_every": 3, "schedule": "in sequence"}, 8),
+        ({"schedule": "plateau"}, 11),
+        ({"checkpoint_every": 1, "truncate": 4, "measure": measure_from}, 8),
+        ({"checkpoint_every": 1, "precision": torch.float16, "optimizer": torch.optim.SGD}, 7),
+        ({"checkpoint_every": 2, "optimizer": torch.optim.RMSprop, "patience": 2, "keep_best": True}, 12),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else ", ".join(value),
+)
+def test_resumed_runs_end_with_the_same_bits(options: dict[str, Any], after: int, tmp_path: Path) -> None:
+    whole = setting(**options)
+    expected = fit(**whole, folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(**setting(**options), folder=tmp_path / "broken", watchers=[Stop(after)])
+    assert latest_checkpoint(tmp_path / "broken") is not None
+    # Whatever happens in between must not matter.
+    torch.manual_seed(99)
+    random.seed(99)
+    np.random.seed(99)
+    resumed = setting(**options)
+    history = fit(**resumed, folder=tmp_path / "broken", resume=True)
+    assert torch.equal(weights(resumed["model"]), weights(whole["model"]))
+    assert without_seconds(history) == without_seconds(expected)
+    assert without_seconds(History.read(tmp_path / "broken")) == without_seconds(expected)
+    last = [latest_checkpoint(tmp_path / name) / "model.safetensors" for name in ("whole", "broken")]
+    assert last[0].read_bytes() == last[1].read_bytes()
+
+
+def test_data_that_draws_is_drawn_again(tmp_path: Path) -> None:
+    """Noise that a data set adds is part of the run."""
+
+    class Noisy(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            inputs, target = super().__getitem__(index)
+            return inputs + torch.randn(()) + random.random() + np.random.rand(), target
+
+    def run(folder: str, **options: Any) -> nn.Module:
+        random.seed(0)
+        np.random.seed(0)
+        setup = setting()
+        setup["train"] = tt.train.loader(Noisy(setup["train"].dataset), 12)
+        fit(**setup, folder=tmp_path / folder, checkpoint_every=2, **options)
+        return setup["model"]
+
+    whole = run("whole")
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", watchers=[Stop(8)])
+    assert torch.equal(weights(run("broken", resume=True)), weights(whole))
+
+
+def test_a_run_that_is_over_is_over(tmp_path: Path) -> None:
+    first = setting()
+    fit(**first, folder=tmp_path)
+    again = setting()
+    history = fit(**again, folder=tmp_path, resume=True)
+    assert torch.equal(weights(again["model"]), weights(first["model"]))
+    assert len(history.epochs) == 3
+    longer = fit(**{**setting(), "epochs": 5}, folder=tmp_path, resume=True)
+    assert len(longer.epochs) == 5
+
+
+def test_what_lies_in_the_folder(tmp_path: Path) -> None:
+    setup = setting(checkpoint_every=2)
+    fit(**setup, folder=tmp_path, keep=3)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["checkpoint-00000012", "checkpoint-00000014", "checkpoint-00000015-epoch", "history.jsonl"]
+    last = latest_checkpoint(tmp_path)
+    assert last.name == "checkpoint-00000015-epoch"
+    assert {path.suffix for path in last.iterdir()} == {".safetensors", ".json"}
+    json.loads((last / "training.json").read_text())
+    loaded = setting()["model"]
+    load_weights(loaded, last / "model.safetensors")
+    assert torch.equal(weights(loaded), weights(setup["model"]))
+
+
+def test_left_overs_of_a_kill_are_no_checkpoints(tmp_path: Path) -> None:
+    for name in (".checkpoint-00000009.new", ".checkpoint-00000004.old", "checkpoint-x"):
+        (tmp_path / name).mkdir()
+    assert latest_checkpoint(tmp_path) is None
+    fit(**setting(checkpoint_every=9), folder=tmp_path, resume=True)
+    assert latest_checkpoint(tmp_path).name == "checkpoint-00000015-epoch"
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """Real processes, `kill -9`; `tools/kill_and_resume.py` does the same ten times."""
+    whole, broken = kill_and_resume.compare(tmp_path, moments=2, seed=0, epochs=3)
+    assert whole == broken
+
+
+def test_another_run_is_not_written_over(tmp_path: Path) -> None:
+    fit(**setting(), folder=tmp_path)
+    with pytest.raises(ValueError, match=r"`folder` holds a run already: got .*, expected a new or an empty folder"):
+        fit(**setting(), folder=tmp_path)
+
+
+def test_other_data_or_another_model_is_noticed(tmp_path: Path) -> None:
+    fit(**setting(), folder=tmp_path)
+    setup = setting()
+    with pytest.raises(ValueError, match="the run was trained on other batches: got 2, expected 5 batches"):
+        fit(**setup | {"train": tt.train.loader(setup["train"].dataset, 40)}, folder=tmp_path, resume=True)
+    other = setting()
+    other["model"].out = nn.Linear(12, 9)
+    with pytest.raises(
+        ValueError, match=r"the weights do not fit: got a file that has another shape of out.bias \(4,\)"
+    ):
+        fit(**other, folder=tmp_path, resume=True)
+
+
+def test_weights_of_all_kinds(tmp_path: Path) -> None:
+    """Shared parameters, buffers, and cells that are not built yet."""
+    model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3), "norm": nn.BatchNorm1d(3)})
+    model["b"].weight = model["a"].weight
+    save_weights(model, tmp_path / "w.safetensors")
+    twin = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3), "norm": nn.BatchNorm1d(3)})
+    twin["b"].weight = twin["a"].weight
+    load_weights(twin, tmp_path / "w.safetensors")
+    assert torch.equal(twin["b"].weight, model["a"].weight)
+    assert twin["b"].weight is twin["a"].weight
+    apart = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3), "norm": nn.BatchNorm1d(3)})
+    with pytest.raises(ValueError, match=r"the weights do not fit: got a file that has no b.weight"):
+        load_weights(apart, tmp_path / "w.safetensors")
+    save_weights(tt.LSTMCell(4, input_size=3), tmp_path / "lstm.safetensors")
+    cell = tt.LSTMCell(4)
+    load_weights(cell, tmp_path / "lstm.safetensors")
+    assert cell(torch.ones(1, 3), cell.zero_state(1, torch.float32))[0].shape == (1, 4)
+    with pytest.raises(ValueError, match=r"the weights do not fit: got a file that has an unknown norm."):
+        load_weights(nn.BatchNorm1d(3, affine=False, track_running_stats=False), tmp_path / "w.safetensors")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(b"nothing of the kind")
+    with pytest.raises(
+        ValueError, match=r"the weights cannot be read: got .*x.safetensors: .*expected a safetensors file"
+    ):
+        load_weights(Counter(), tmp_path / "x.safetensors")
+
+
+def test_codec() -> None:
+    """Everything that state dicts are made of comes back as it was; the rest is refused by name."""
+    tree = {"a": [1, 2.5, None, True], "b": {0: torch.arange(3), 7: (1, "x")}, "c": {"nan": float("inf")}, "d": ()}
+    tensors: dict[str, torch.Tensor] = {}
+    found = decode(json.loads(json.dumps(encode(tree, tensors, "state"))), tensors)
+    assert list(tensors) == ["state.b.0"]
+    assert torch.equal(found["b"].pop(0), tree["b"].pop(0))
+    assert found == tree
+    with pytest.raises(TypeError, match=r"a checkpoint cannot hold `state.f`: got function"):
+        encode({"f": lambda: None}, {}, "state")

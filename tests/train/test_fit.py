@@ -1,0 +1,267 @@
+"""The training loop: it learns, and every option does what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from _task import Counter, examples, measure, measure_from, parts, weights
+from rich.console import Console
+from torch import nn
+from torch.optim import lr_scheduler
+
+import throughtime as tt
+from throughtime.train import History, Progress, TensorBoard, Watcher, evaluate, fit, pad
+
+pytestmark = pytest.mark.covers("training")
+
+
+def test_it_learns_and_says_so() -> None:
+    setup = parts()
+    history = fit(**setup, epochs=40)
+    first, last = history.epochs[0], history.epochs[-1]
+    assert first.valid["accuracy"] < 0.6
+    assert last.valid["accuracy"] > 0.95
+    assert len(history.steps) == 40 * len(setup["train"])
+    step = history.steps[-1]
+    assert (step.number, step.epoch, step.rows) == (200, 40, 12)
+    assert 0 < step.steps <= step.padded_steps
+    assert step.seconds > 0
+    assert step.memory > 1e6
+    assert step.gradient_norm > 0
+    assert last.step == 200
+    assert last.valid == evaluate(setup["model"], measure, setup["valid"])
+
+
+def test_one_step_is_one_step_of_torch() -> None:
+    """The same as the loop that people write by hand: bit by bit."""
+    setup = parts()
+    fit(**setup, epochs=2, clip_norm=0.5)
+    twin = parts()
+    model, optimizer = twin["model"], twin["optimizer"]
+    for epoch in (1, 2):
+        twin["train"].batch_sampler.set_epoch(epoch)
+        for batch in twin["train"]:
+            loss = measure(model, batch)["loss"]
+            (loss.total * (1 / loss.count)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert torch.equal(weights(model), weights(setup["model"]))
+
+
+def test_clipping_bounds_the_step_and_the_record_is_of_before() -> None:
+    setup = parts(lr=1.0)
+    setup["optimizer"] = torch.optim.SGD(setup["model"].parameters(), 1.0)
+    before = weights(setup["model"])
+    history = fit(**setup | {"train": [next(iter(setup["train"]))]}, epochs=1, clip_norm=1e-3)
+    torch.testing.assert_close((weights(setup["model"]) - before).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
+    assert history.steps[0].gradient_norm > 0.01
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+def test_schedules_advance(every: str) -> None:
+    setup = parts(lr=1.0)
+    schedule = lr_scheduler.ExponentialLR(setup["optimizer"], 0.5)
+    history = fit(**setup, epochs=2, schedule=schedule, schedule_every=every)
+    found = [step.learning_rate for step in history.steps]
+    assert found == ([0.5**n for n in range(10)] if every == "step" else [1.0] * 5 + [0.5] * 5)
+
+
+def test_plateaus_are_those_of_the_monitored_metric() -> None:
+    """Steps of next to nothing: no epoch is better than the first."""
+    setup = parts()
+    setup["optimizer"] = torch.optim.SGD(setup["model"].parameters(), 1.0)
+    schedule = lr_scheduler.ReduceLROnPlateau(setup["optimizer"], factor=0.1, patience=0)
+    history = fit(**setup, epochs=3, schedule=schedule, clip_norm=1e-12)
+    assert [epoch.learning_rate for epoch in history.epochs] == pytest.approx([1.0, 1.0, 0.1])
+
+
+@pytest.mark.parametrize("higher", [False, True])
+def test_early_stopping_and_the_best_weights(higher: bool) -> None:
+    """A learning rate that ruins everything after the second epoch."""
+    setup = parts(lr=0.02)
+    schedule = lr_scheduler.LambdaLR(setup["optimizer"], lambda epoch: 1.0 if epoch < 2 else 500.0)
+    history = fit(
+        **setup,
+        epochs=50,
+        schedule=schedule,
+        schedule_every="epoch",
+        monitor="accuracy" if higher else "loss",
+        higher_is_better=higher,
+        patience=3,
+        keep_best=True,
+    )
+    assert history.stopped_early
+    assert len(history.epochs) == history.best.number + 3 < 50
+    assert evaluate(setup["model"], measure, setup["valid"]) == pytest.approx(history.best.valid)
+
+
+def test_without_validation_training_decides() -> None:
+    history = fit(**parts() | {"valid": None}, epochs=3)
+    assert history.best.valid == {}
+    assert history.best.train["loss"] == min(epoch.train["loss"] for epoch in history.epochs)
+
+
+def test_truncation_carries_the_state_but_no_gradient() -> None:
+    """The metrics are those of whole sequences; one window sees the state at the end of the one before."""
+    setup = parts() | {"measure": measure_from}
+    whole = evaluate(setup["model"], measure, setup["valid"])
+    assert evaluate(setup["model"], measure_from, setup["valid"], truncate=5) == pytest.approx(whole)
+    seen: list[Any] = []
+
+    def watched(model: nn.Module, batch: Any, state: Any) -> Any:
+        seen.append(state)
+        return measure_from(model, batch, state)
+
+    history = fit(**setup | {"measure": watched, "valid": None}, epochs=1, truncate=5)
+    assert any(state is None for state in seen)
+    assert all(state is None or not state.requires_grad for state in seen)
+    assert len(history.steps) == len(seen) > len(setup["train"])
+    assert sum(step.steps for step in history.steps) == sum(len(x) for x, _ in examples())
+
+
+def test_a_language_model_learns_along_its_streams() -> None:
+    text = torch.tensor([0, 1, 2, 3] * 50)
+    model = nn.ModuleDict({"cell": tt.EmbeddingWrapper(tt.GRUCell(8), 4, 4), "out": nn.Linear(8, 4)})
+
+    def measure_next(model: Any, batch: Any, state: Any) -> Any:
+        outputs, state = tt.dynamic_rnn(model["cell"], batch.inputs.unsqueeze(2), batch.lengths, state, torch.float32)
+        return {"loss": tt.train.cross_entropy(model["out"](outputs), batch.targets, batch.lengths)}, state
+
+    batch = tt.train.streams(text, 4)
+    measure_next(model, next(batch.windows(2)), None)
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    history = fit(model, measure_next, [batch], optimizer=optimizer, epochs=4, truncate=10)
+    assert history.epochs[-1].train["loss"] < 0.5 < history.epochs[0].train["loss"]
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_mixed_precision(precision: torch.dtype) -> None:
+    """Weights stay in single precision, and it learns about as well."""
+    setup = parts()
+    history = fit(**setup, epochs=12, precision=precision)
+    assert weights(setup["model"]).dtype == torch.float32
+    assert history.epochs[-1].valid["accuracy"] > 0.7
+
+
+def test_watchers_see_everything_in_order() -> None:
+    seen: list[Any] = []
+
+    class Notes(Watcher):
+        def begin(self, epochs: int, steps: int, history: History) -> None:
+            seen.append(("begin", epochs, steps, len(history.steps)))
+
+        def step(self, step: Any) -> None:
+            seen.append(("step", step.number))
+
+        def epoch(self, epoch: Any) -> None:
+            seen.append(("epoch", epoch.number))
+
+        def end(self, history: History) -> None:
+            seen.append(("end", len(history.steps)))
+
+    fit(**parts(batch_size=30), epochs=2, watchers=[Notes(), Watcher()])
+    steps = [("step", 1), ("step", 2), ("epoch", 1), ("step", 3), ("step", 4), ("epoch", 2)]
+    assert seen == [("begin", 2, 2, 0), *steps, ("end", 4)]
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_progress(interactive: bool) -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=interactive, force_interactive=interactive, width=150)
+    fit(**parts(), epochs=3, watchers=[Progress(console)], patience=1, monitor="accuracy", higher_is_better=False)
+    said = text.getvalue()
+    assert "epoch 1/3" in said
+    assert "valid accuracy" in said
+    assert "best" in said
+    assert ("sequences/s" in said) == interactive
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    history = fit(**parts(), epochs=2, watchers=[TensorBoard(tmp_path)])
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    losses = events.Scalars("step/loss")
+    assert [event.step for event in losses] == [step.number for step in history.steps]
+    assert losses[-1].value == pytest.approx(history.steps[-1].metrics["loss"])
+    assert {"valid/accuracy", "train/loss", "step/gradient_norm", "step/learning_rate"} <= set(events.Tags()["scalars"])
+
+
+def test_tensorboard_is_asked_for_kindly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"TensorBoard is not installed.*pip install 'throughtime\[tensorboard\]'"):
+        TensorBoard(tmp_path)
+
+
+def bad_measure(answer: Any) -> Any:
+    return lambda model, batch: answer
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": 1}, TypeError, "`model` is no module: got int"),
+        ({"measure": 1}, TypeError, "`measure` must be callable"),
+        ({"optimizer": None}, TypeError, "`optimizer` is none: got NoneType, expected a torch.optim Optimizer"),
+        ({"schedule": 1}, TypeError, "`schedule` is none: got int, expected a torch.optim LRScheduler"),
+        ({"schedule_every": "day"}, ValueError, "`schedule_every` is unknown: got 'day'"),
+        ({"epochs": 0}, ValueError, "`epochs` is too small"),
+        ({"train": []}, ValueError, "`train` is empty: got 0 batches"),
+        ({"train": iter([])}, TypeError, "`train` are no batches: got list_iterator"),
+        ({"valid": 3}, TypeError, "`valid` are no batches: got int"),
+        ({"clip_norm": 0}, ValueError, "`clip_norm` is out of range: got 0, expected a number above 0"),
+        ({"truncate": 0}, ValueError, "`truncate` is too small"),
+        ({"precision": torch.float64}, ValueError, "`precision` is unknown: got torch.float64"),
+        ({"patience": 0}, ValueError, "`patience` is too small"),
+        ({"resume": True}, ValueError, "checkpoints need a folder: got folder=None"),
+        ({"checkpoint_every": 3}, ValueError, "checkpoints need a folder"),
+        (
+            {"monitor": "f1"},
+            ValueError,
+            "`monitor` is none of the metrics: got f1, expected one of ['accuracy', 'loss']",
+        ),
+        ({"measure": bad_measure(3)}, TypeError, "`measure` gave no metrics: got int"),
+        ({"measure": bad_measure({"loss": torch.ones(())})}, TypeError, "`measure` gave no metrics: got dict"),
+        ({"measure": bad_measure({})}, ValueError, "`measure` gave no loss: got [], expected"),
+        ({"measure": lambda *_: {}, "truncate": 3}, TypeError, "`measure` gave no state to carry on: got dict"),
+    ],
+)
+def test_mistakes(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        fit(**parts() | {"epochs": 1} | change)
+
+
+def test_a_loss_that_is_no_number_stops_the_run() -> None:
+    setup = parts()
+    with torch.no_grad():
+        setup["model"].out.bias.fill_(torch.nan)
+    with pytest.raises(tt.InvalidArgumentError, match="the loss is not a number any more: got nan"):
+        fit(**setup, epochs=1)
+
+
+def test_any_iterable_of_batches_will_do() -> None:
+    model = Counter()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    history = fit(model, measure, [pad(examples(5))], optimizer=optimizer, epochs=2)
+    assert [step.rows for step in history.steps] == [5, 5]
+
+
+def test_history_is_read_back(tmp_path: Path) -> None:
+    history = fit(**parts(), epochs=2, folder=tmp_path)
+    assert History.read(tmp_path).steps == history.steps
+    assert History.read(tmp_path).epochs == history.epochs
+    assert len(History.read(tmp_path, before=(6, 1)).steps) == 5
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1]) == {"kind": "end", "stopped_early": False}
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"kind": "st')
+    assert History.read(tmp_path).steps == history.steps
