@@ -6,7 +6,7 @@ PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 PYTEST  := $(BIN)/pytest --numprocesses auto --dist worksteal
 SOURCES := src tests tools benchmarks examples
 SUITES  := dense_training ragged_training inference call_overhead own_cells against_tensorflow first_call memory \
-           parallel_iterations swap_memory
+           parallel_iterations epoch swap_memory
 
 .PHONY: help setup demo test test-gpu bench-gpu smoke check format coverage bench peers docs goldens clean
 .DEFAULT_GOAL := help

@@ -175,10 +175,26 @@ LAYOUTS: dict[str, Layout] = {
             milliseconds("ms", "throughtime"),
         ),
     ),
+    "epoch": Layout(
+        "An epoch of training, against torch packed",
+        "`tt.train.fit` against a plain loop over the same batches of like lengths; *shuffled* is that loop as people "
+        "write it, over batches drawn at random.",
+        (
+            CELL,
+            value("data", "case", numeric=False),
+            value("sequences", "sequences"),
+            OURS,
+            SPREAD,
+            milliseconds("torch ms", "torch"),
+            RATIO,
+            milliseconds("shuffled ms", "shuffled"),
+            value("times as fast as that", "against_shuffled", ".2f"),
+        ),
+    ),
     "gpu-cudnn": Layout(
         "On a GPU, against cuDNN",
-        "Time-major, float32 as TF32. *Packed* is training on a `PackedSequence` with lengths from 1 to T. Times are those "
-        "of a step of the whole batch.",
+        "Time-major, float32 as TF32. *Packed* is training on a `PackedSequence` with lengths from 1 to T. Times are "
+        "those of a step of the whole batch.",
         (
             CELL,
             value("mode", "mode", numeric=False),

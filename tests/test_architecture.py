@@ -27,6 +27,7 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {FACADE},
+    {"_public"},
     {"train", "tf1"},
     {"decode", "interop", "nn"},
     {"unroll"},
@@ -141,7 +142,8 @@ def is_reexport(node: ast.stmt) -> bool:
     return docstring or isinstance(node, ast.Import | ast.ImportFrom)
 
 
-@every([path for path in SOURCES if path.name == "__init__.py"])
+# The façade imports what it re-exports at the first use of a name.
+@every([path for path in SOURCES if path.name == "__init__.py" and part_of(path) != FACADE])
 def test_init_files_only_reexport(path: Path) -> None:
     assert [ast.unparse(node) for node in ast.parse(path.read_text()).body if not is_reexport(node)] == []
 
