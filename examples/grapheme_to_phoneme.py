@@ -11,7 +11,7 @@ import lzma
 import time
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -196,7 +196,7 @@ class Training:
         return f"{self.seconds / 60:.1f} minutes ({self.work / 60:.1f} of work)"
 
     def save(self) -> None:
-        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
+        parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
         kept = {name: part.state_dict() for name, part in parts.items()}
         kept |= {name: getattr(self, name) for name in self.COUNTS} | {"random": torch.get_rng_state()}
         unfinished = self.path.with_suffix(".part")

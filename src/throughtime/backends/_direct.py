@@ -76,13 +76,15 @@ class Direct:
 
     def run(self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]) -> list[Tensor] | None:
         """The outputs [N, ...]; the state changes in place. None if something lies elsewhere than it did."""
-        if torch.get_num_threads() != self._threads or not all(map(torch.Tensor.is_contiguous, inputs)):
+        if torch.get_num_threads() != self._threads or not all(leaf.ndim for leaf in state):
+            return None
+        if any(not leaf.is_contiguous() or leaf.is_neg() for leaf in inputs):
             return None
         for index, strides in self._strides:
             if tensors[index].stride() != strides:
                 return None
         starts = [tensor.data_ptr() for tensor in tensors]
-        stored = [torch.empty(shape, dtype=dtype) for shape, dtype in self._shapes]
+        stored = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in self._shapes]
         self._kernel.launch(
             self._division,
             [

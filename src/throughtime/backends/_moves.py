@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,21 @@ class Moves:
     """Where the rows of a batch of padded sequences lie, in the order of the loop: longest first.
 
     `begin` is the place of the first step of each row among all padded rows, `time_step` the distance to the next.
+    `positions` says where all packed rows lie among the padded ones, if torch has to move them.
     """
 
     def __init__(
-        self, begin: Places, length: Places, active: Places, *, time: int, time_step: int, backwards: bool
+        self,
+        begin: Places,
+        length: Places,
+        active: Places,
+        positions: Callable[[], Tensor],
+        *,
+        time: int,
+        time_step: int,
+        backwards: bool,
     ) -> None:
+        self._positions = positions
         self._begin, self._length = np.ascontiguousarray(begin), np.ascontiguousarray(length)
         self._offset = np.cumsum(active) - active
         self._total = int(length.sum())
@@ -41,7 +52,9 @@ class Moves:
         if padded.requires_grad and torch.is_grad_enabled():
             packed: Tensor = _Pack.apply(self, padded)  # type: ignore[no-untyped-call]
             return packed
-        padded = padded.contiguous()
+        if not _has_memory(padded):
+            return padded.index_select(0, self._positions())
+        padded = padded.resolve_neg().contiguous()
         packed = empty((self._total, *padded.shape[1:]), padded.dtype, padded.device)
         self._move(packed, padded, unpack=False)
         return packed
@@ -51,8 +64,11 @@ class Moves:
         if packed.requires_grad and torch.is_grad_enabled():
             padded: Tensor = _Unpack.apply(self, packed)  # type: ignore[no-untyped-call]
             return padded
-        packed = packed.contiguous()
-        padded = torch.empty(len(self._begin) * self._time, *packed.shape[1:], dtype=packed.dtype)
+        count = len(self._begin) * self._time
+        if not _has_memory(packed):
+            return packed.new_zeros(count, *packed.shape[1:]).index_add(0, self._positions(), packed)
+        packed = packed.resolve_neg().contiguous()
+        padded = torch.empty(count, *packed.shape[1:], dtype=packed.dtype, device="cpu")
         self._move(packed, padded, unpack=True)
         return padded
 
@@ -74,6 +90,15 @@ class Moves:
         steps = np.cumsum(self._length)
         cuts = np.searchsorted(steps, steps[-1] * np.arange(1, count) / count).tolist()
         return list(zip([0, *cuts], [*cuts, len(self._length)], strict=True))
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether there is memory to copy: a batch of gradients that torch computes at once has none of its own."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Pack(torch.autograd.Function):
@@ -106,7 +131,7 @@ def shifted(stream: Tensor, initial: Tensor, active: Tensor, offset: Tensor) -> 
     """For every packed row the row of the step before, of `initial` for the first step; None where torch must do it."""
     if stream.device.type != "cpu" or not numba.is_installed():
         return None
-    stream = stream.contiguous()
+    stream = stream.resolve_neg().contiguous()
     out = empty(stream.shape, stream.dtype, stream.device)
     first = int(active[0])
     out[:first] = initial[:first]

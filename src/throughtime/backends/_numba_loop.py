@@ -93,8 +93,8 @@ class NumbaLoop:
         self.kernel.run(
             [_flat(env[value]) for value in self.streams],
             [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
-            [env[given].contiguous() if isinstance(given, Value) else given for given in self.constants],
-            [env[value] for value in self.matrices],
+            [env[given].resolve_neg().contiguous() if isinstance(given, Value) else given for given in self.constants],
+            [env[value].resolve_neg() for value in self.matrices],
             carried,
             stored,
             steps,
@@ -105,9 +105,10 @@ class NumbaLoop:
 
 
 def _filled(row: Row, number: float) -> Tensor:
-    return torch.full((row.width,), number, dtype=row.dtype)
+    return torch.full((row.width,), number, dtype=row.dtype, device="cpu")
 
 
 def _flat(stream: Tensor) -> Tensor:
     """Rows [N, width] side by side in memory."""
+    stream = stream.resolve_neg()
     return stream.contiguous().flatten(1) if stream.ndim > 1 else stream.contiguous().unsqueeze(1)

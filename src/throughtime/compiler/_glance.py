@@ -35,7 +35,10 @@ class Structure:
 
 
 class Glance:
-    """A cell as it was described last; it stays with the cell, but not with copies of it."""
+    """A cell as it was described last; it stays with the cell, but not with copies of it.
+
+    It holds nothing that holds the cell: without the cell it must not stay either.
+    """
 
     def __init__(self, cell: nn.Module) -> None:
         self._mappings: list[tuple[Mapping[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
@@ -43,43 +46,56 @@ class Glance:
         self._functions: list[tuple[types.FunctionType, list[Any]]] = []
         self._kinds: list[tuple[Any, type]] = []
         self._settled = True
-        self._owner = cell
-        # Among the attributes of the cell from the beginning: they are about to be noted.
-        vars(cell)["_glance"] = self
-        self.anatomy = Anatomy(cell, self._note)
+        self._kind = type(cell)
+        attributes = _own_attributes(cell)
+        self._names, self._values = tuple(attributes), tuple(attributes.values())
+        self.anatomy = Anatomy(cell, lambda thing: self._note(thing, cell))
+        self.anatomy.end_visits()
         self.structure = Structure(self.anatomy.structure)
-        self.modules = list(cell.modules())
+        self.modules = list(cell.modules())[1:]
         self._tensors = [(t, t.shape, t.dtype, t.device, t.requires_grad) for t in self.anatomy.tensors]
+        # Last, when it is whole: another thread may look for it.
+        vars(cell)["_glance"] = self
 
     @staticmethod
     def last(cell: nn.Module) -> Glance | None:
         """The last description of the cell, if it still holds."""
         last: Glance | None = vars(cell).get("_glance")
-        # A shallow copy shares the attributes of the cell, this one among them.
-        return last if last is not None and last._owner is cell and last._holds() else None
+        return last if last is not None and last._holds(cell) else None
 
-    def _holds(self) -> bool:
-        """Whether nothing has changed. This runs at every call: loops and no function calls."""
+    def _holds(self, cell: nn.Module) -> bool:
+        """Whether nothing has changed."""
+        attributes = _own_attributes(cell)
+        return (
+            self._settled
+            and type(cell) is self._kind
+            and _same(attributes.values(), self._values)
+            and _same(attributes, self._names)
+            and self._same_parts()
+            and self._same_tensors()
+            and all(_same(sequence, parts) for sequence, parts in self._sequences)
+            and all(_same(seen_from_outside(function), values) for function, values in self._functions)
+        )
+
+    # These run at every call: plain loops, and no function calls within.
+
+    def _same_parts(self) -> bool:
         for mapping, names, values in self._mappings:
             if len(mapping) != len(values):
                 return False
             if not all(map(is_, mapping.values(), values)) or not all(map(is_, mapping, names)):
                 return False
+        return all(type(thing) is kind for thing, kind in self._kinds)
+
+    def _same_tensors(self) -> bool:
         for tensor, shape, dtype, device, requires_grad in self._tensors:
             if tensor.requires_grad is not requires_grad or tensor.dtype is not dtype:
                 return False
             if tensor.shape != shape or tensor.device != device:
                 return False
-        for thing, kind in self._kinds:
-            if type(thing) is not kind:
-                return False
-        return (
-            self._settled
-            and all(_same(sequence, parts) for sequence, parts in self._sequences)
-            and all(_same(seen_from_outside(function), values) for function, values in self._functions)
-        )
+        return True
 
-    def _note(self, thing: Any) -> None:
+    def _note(self, thing: Any, cell: nn.Module) -> None:
         if isinstance(thing, _UNSETTLED):
             # They change without any of their parts being replaced.
             self._settled = False
@@ -92,9 +108,10 @@ class Glance:
         elif isinstance(thing, type):
             self._note_mapping(vars(thing))
         elif hasattr(thing, "__dict__"):
-            self._kinds.append((thing, type(thing)))
             attributes = vars(thing)
-            self._note_mapping(attributes)
+            if thing is not cell:
+                self._kinds.append((thing, type(thing)))
+                self._note_mapping(attributes)
             if isinstance(thing, nn.Module):
                 for name in ("_parameters", "_buffers", "_modules", *HOOKS):
                     self._note_mapping(attributes[name])
@@ -107,6 +124,12 @@ class Glance:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
+
+
+def _own_attributes(cell: nn.Module) -> dict[str, Any]:
+    attributes = vars(cell).copy()
+    attributes.pop("_glance", None)
+    return attributes
 
 
 def _same(things: Any, others: Any) -> bool:

@@ -49,6 +49,10 @@ class Anatomy:
         self._describe(cell, "", parts)
         self.structure = tuple(parts)
 
+    def end_visits(self) -> None:
+        """Let go of whoever was shown the parts."""
+        self._visit = lambda _: None
+
     def same_as(self, other: Anatomy) -> bool:
         """Whether nothing differs, and the tensors are the very same."""
         same = all(one is two for one, two in zip(self.tensors, other.tensors, strict=False))
@@ -122,6 +126,7 @@ class Anatomy:
         parts.append(function)
         if isinstance(function, types.FunctionType) and not _is_foreign(function):
             self._visit(function)
+            parts.append(function.__code__)
             parts += [(type(value), value) for value in seen_from_outside(function) if type(value) in _PLAIN]
 
     def _describe_class(self, kind: type, parts: list[Any]) -> None:
@@ -129,15 +134,25 @@ class Anatomy:
         for base in _own_bases(kind):
             self._visit(base)
             for name, part in vars(base).items():
-                if not name.startswith("__") and not isinstance(part, property | classmethod | staticmethod):
+                if name == "__call__" or not name.startswith("__"):
                     parts.append(name)
-                    self._describe(part, f"{kind.__name__}.{name}", parts)
+                    self._describe(_plain_function(part), f"{kind.__name__}.{name}", parts)
 
 
 def seen_from_outside(function: types.FunctionType) -> list[Any]:
-    """The globals that a function names, and what it closes over."""
-    outside = [function.__globals__.get(name) for name in function.__code__.co_names]
-    return outside + [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
+    """The code of a function, its defaults, the globals that it names, and what it closes over."""
+    code = function.__code__
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    outside = [function.__globals__.get(name) for name in code.co_names]
+    closed = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
+    return [code, *defaults, *outside, *closed]
+
+
+def _plain_function(part: Any) -> Any:
+    """The function of a property, a classmethod or a staticmethod; anything else is itself."""
+    if isinstance(part, property):
+        return part.fget
+    return part.__func__ if isinstance(part, classmethod | staticmethod) else part
 
 
 @lru_cache(maxsize=1024)
@@ -157,7 +172,8 @@ def watched(thing: Any) -> list[tuple[str, Any]]:
         return list(attributes.items())
     unwatched = getattr(thing, "unwatched", ())
     found = [*thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
-    for name, part in attributes.items():
+    # All at once: another thread may note something at the cell meanwhile.
+    for name, part in list(attributes.items()):
         if name not in BOOKKEEPING and name not in unwatched and (name not in HOOKS or part):
             found.append((name, part))
     return found

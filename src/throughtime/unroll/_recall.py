@@ -65,8 +65,7 @@ class Known:
             "checkpoint_every": checkpoint_every,
         }
         blocks = bool(parallel_iterations) or checkpoint_every is not None
-        own = type(cell)
-        usual = own.zero_state is RNNCell.zero_state and own.get_initial_state is RNNCell.get_initial_state
+        usual = _is_usual(cell, "zero_state") and _is_usual(cell, "get_initial_state")
         zeros = None
         if usual and not given:
             final = _nest.flatten(result.state)
@@ -79,7 +78,7 @@ class Known:
         choice = replace(result.choice, anatomy=None)
         schedule = make_schedule(form, None, blocks=blocks)
         pack = Packers(_nest.packer(cell.output_size), _nest.packer(cell.state_size))
-        checks_values = own.check_values is not RNNCell.check_values
+        checks_values = not _is_usual(cell, "check_values")
         direct = None
         if choice.executable is not None and not all_states and not blocks:
             direct = Direct.of(choice.executable, schedule.steps, tensors)
@@ -89,12 +88,14 @@ class Known:
         """The same call on other values."""
         tensors = glance.anatomy.tensors
         state = self._state(cell, given)
-        for module in glance.modules:
+        for module in (cell, *glance.modules):
             if isinstance(module, RNNCell):
                 module.begin_sequence()
         schedule = self.schedule if lengths is None else make_schedule(self.form, lengths, blocks=self.blocks)
         if self.direct is not None and schedule is self.schedule and not self.checks_values:
-            own = state if given is None else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+            fresh = given is None and self.zeros is not None
+            # The kernel changes the state in place: one that belongs to somebody else is copied.
+            own = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
             outputs = self.direct.run(tensors, [inputs], own)
             if outputs is not None:
                 return Unrolled(self.pack.outputs([*map(schedule.restore, outputs)]), self.pack.state(own), None)
@@ -110,6 +111,11 @@ class Known:
             return [torch.zeros(**leaf) for leaf in self.zeros]
         state = self.make_state(cell) if given is None else given
         return _nest.flatten(_nest.conform(cell.state_size, state, "`initial_state`"))
+
+
+def _is_usual(cell: Any, method: str) -> bool:
+    """Whether a cell has this method from `RNNCell`: neither its class nor the cell itself has another."""
+    return getattr(type(cell), method) is getattr(RNNCell, method) and method not in vars(cell)
 
 
 class Signature(NamedTuple):

@@ -186,7 +186,8 @@ class Ragged(Schedule):
         assert isinstance(form, Padded)
         row_step, time_step = (1, form.batch_size) if form.time_major else (form.max_time, 1)
         begin, length = self._order * row_step, self._length[self._order]
-        return Moves(begin, length, self._active, time=form.max_time, time_step=time_step, backwards=self._reverse)
+        places = (begin, length, self._active, self._positions_index)
+        return Moves(*places, time=form.max_time, time_step=time_step, backwards=self._reverse)
 
     def _index(self, name: str, device: torch.device) -> Tensor:
         """Where rows lie, or the order of the batch, on a device."""

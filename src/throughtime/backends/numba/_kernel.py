@@ -99,7 +99,7 @@ class LoopKernel:
     ) -> None:
         """Run on addresses, in the order of `run`; matrices with the steps from row to row and column to column."""
         # One piece of memory for everything: the panels, then the scratch memory of each shard.
-        memory = torch.empty(ALIGNMENT + self._packed_bytes + division.scratch_bytes, dtype=torch.uint8)
+        memory = torch.empty(ALIGNMENT + self._packed_bytes + division.scratch_bytes, dtype=torch.uint8, device="cpu")
         place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
         panels = []
         for packer, (source, down, across) in zip(self._packers, matrices, strict=True):

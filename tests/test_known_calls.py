@@ -1,0 +1,195 @@
+"""Calls that are known go a shorter way: what it must not do to states, cells and threads on the way."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import throughtime as tt
+from compare import check_close
+
+pytestmark = pytest.mark.covers("compiler")
+
+X = torch.randn(3, 4, 2)
+
+
+class LearnedStart(tt.GRUCell):
+    """A cell whose first state is a parameter."""
+
+    def __init__(self, *, expand: bool) -> None:
+        super().__init__(5, input_size=2)
+        self.start = nn.Parameter(torch.zeros(1 if expand else 3, 5))
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Tensor:
+        return self.start.expand(batch_size, -1)
+
+
+class Counted(tt.RNNCell):
+    """A cell with a number in its state that belongs to no row."""
+
+    state_size, output_size = (2, torch.Size([])), 2
+
+    def forward(self, inputs: Tensor, state: Any) -> Any:
+        h, count = state
+        return torch.tanh(inputs + h) * (count + 1), (torch.tanh(inputs + h), count + 1)
+
+    def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+        return torch.zeros(batch_size, 2, dtype=dtype), torch.zeros((), dtype=dtype)
+
+
+def runs(cell: Any, count: int = 4, **options: Any) -> list[list[Tensor]]:
+    """The same call again and again, without gradients, so that it is known from the second one on."""
+    with torch.no_grad():
+        found = [tt.dynamic_rnn(cell, X, dtype=torch.float32, **options) for _ in range(count)]
+    return [torch.utils._pytree.tree_leaves(one) for one in found]
+
+
+@pytest.mark.parametrize("expand", [False, True])
+def test_a_state_that_belongs_to_the_cell_is_not_written_to(expand: bool) -> None:
+    cell = LearnedStart(expand=expand)
+    with tt.backend("reference"):
+        (want,) = runs(cell, 1)
+    for found in runs(cell):
+        check_close("a call", want, found)
+    assert not cell.start.any()
+
+
+def test_a_given_state_is_not_written_to() -> None:
+    cell, state = tt.GRUCell(5, input_size=2), torch.zeros(1, 5).expand(3, 5)
+    first, *others = runs(cell, initial_state=state)
+    assert not state.any()
+    assert all(torch.equal(*pair) for other in others for pair in zip(first, other, strict=True))
+
+
+def test_a_state_without_rows() -> None:
+    with tt.backend("reference"):
+        (want,) = runs(Counted(), 1)
+    for found in runs(Counted()):
+        check_close("a call", want, found)
+
+
+def test_a_state_made_by_a_method_of_the_cell_alone() -> None:
+    cell: Any = tt.GRUCell(5, input_size=2)
+    cell.zero_state = lambda batch_size, dtype, device=None: torch.ones(batch_size, 5, dtype=dtype)
+    cell.get_initial_state = lambda inputs=None, batch_size=None, dtype=None: cell.zero_state(batch_size, dtype)
+    first, *others = runs(cell)
+    assert all(torch.equal(*pair) for other in others for pair in zip(first, other, strict=True))
+
+
+def test_a_cell_dies_with_its_last_name() -> None:
+    cell = tt.LSTMCell(5, input_size=2)
+    runs(cell)
+    tt.dynamic_rnn(cell, X, dtype=torch.float32)
+    last = weakref.ref(cell), weakref.ref(cell.kernel)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        del cell
+        assert [name() for name in last] == [None, None]
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def test_threads_that_meet_a_changed_cell() -> None:
+    cell: Any = tt.LSTMCell(5, input_size=2)
+    runs(cell)
+    failed: list[Exception] = []
+
+    def call() -> None:
+        try:
+            runs(cell, 1)
+        except Exception as error:
+            failed.append(error)
+
+    for number in range(20):
+        cell.forget_bias = float(number)
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 0]])
+def test_another_default_device(lengths: list[int] | None) -> None:
+    cell = tt.LSTMCell(5, input_size=2)
+    want = runs(cell, sequence_length=lengths)[-1]
+    with torch.device("meta"):
+        found = runs(cell, sequence_length=lengths)[-1]
+    check_close("under another default device", want, found)
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 0]])
+def test_inputs_with_a_sign_that_waits(lengths: list[int] | None) -> None:
+    cell = tt.LSTMCell(5, input_size=2)
+    with torch.no_grad():
+        found = [
+            tt.dynamic_rnn(cell, torch._neg_view(X), sequence_length=lengths, dtype=torch.float32)[0] for _ in range(2)
+        ]
+        want = tt.dynamic_rnn(cell, -X, sequence_length=lengths, dtype=torch.float32)[0]
+    check_close("negated", [want, want], found)
+
+
+def test_batches_of_gradients() -> None:
+    cell, x = tt.GRUCell(2, input_size=2), X.clone().requires_grad_()
+    with tt.backend("reference"):
+        outputs, _ = tt.dynamic_rnn(cell, x, sequence_length=[4, 1, 2], dtype=torch.float32)
+    directions = torch.randn(3, *outputs.shape)
+    (together,) = torch.autograd.grad(outputs, x, directions, is_grads_batched=True, retain_graph=True)
+    single = [torch.autograd.grad(outputs, x, one, retain_graph=True)[0] for one in directions]
+    torch.testing.assert_close(together, torch.stack(single))
+
+
+class Doubled:
+    """A cell's helper with a method of every kind."""
+
+    @property
+    def factor(self) -> float:
+        return 2.0
+
+    @staticmethod
+    def scaled(x: Tensor, by: float = 2.0) -> Tensor:
+        return by * x
+
+
+class Helped(tt.RNNCell):
+    state_size = output_size = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = Doubled()
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        new = torch.tanh(self.helper.scaled(inputs) + self.helper.factor * state)
+        return new, new
+
+
+def replaced_property(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Doubled, "factor", property(lambda _: -1.0))
+
+
+def replaced_staticmethod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Doubled, "scaled", staticmethod(lambda x: -x))
+
+
+def changed_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Doubled.scaled, "__defaults__", (-3.0,))
+
+
+@pytest.mark.parametrize("change", [replaced_property, replaced_staticmethod, changed_default])
+def test_methods_of_other_kinds_are_watched(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Helped()
+    before = runs(cell)[-1]
+    change(monkeypatch)
+    after = runs(cell)[-1]
+    with tt.backend("reference"):
+        check_close("changed", runs(cell, 1)[0], after)
+    assert not torch.equal(before[0], after[0])
