@@ -13,7 +13,7 @@ from throughtime.backends._memory import empty
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on a device; a GPU fetches it when it gets there, and nobody waits."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass(frozen=True)
