@@ -3,7 +3,8 @@
 PYTHON  ?= $(shell python3.11 -V >/dev/null 2>&1 && echo python3.11 || echo python3)
 BIN     := .venv/bin
 PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PYTEST  := $(BIN)/pytest --numprocesses auto --dist worksteal
+# Workers share the cores: a thread that waits by spinning would take one from another worker.
+PYTEST  := OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses auto --dist worksteal
 SOURCES := src tests tools benchmarks examples
 SUITES  := dense_training ragged_training inference call_overhead own_cells against_tensorflow first_call memory \
            parallel_iterations epoch swap_memory
