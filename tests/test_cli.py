@@ -214,12 +214,18 @@ def read_until(terminal: int, pattern: bytes, seconds: float = 60) -> bytes:
     return seen
 
 
+# A test run in the background may have been told to ignore Ctrl-C, and its children inherit that.
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from throughtime.cli import main; main()"
+)
+
+
 def test_ctrl_c_leaves_a_clean_terminal(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty", reason="no Unix terminals here")
     terminal, program_side = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"}
     program = subprocess.Popen(
-        [*COMMAND, "demo", "--epochs", "5000", "--out", str(tmp_path)],
+        [sys.executable, "-c", INTERRUPTIBLE, "demo", "--epochs", "5000", "--out", str(tmp_path)],
         stdin=program_side,
         stdout=program_side,
         stderr=program_side,

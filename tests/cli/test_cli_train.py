@@ -145,12 +145,18 @@ def test_many_short_series_are_held_out_one_by_one(tmp_path: Path) -> None:
     assert "22 sequences to learn from, 2 held out" in said(result)
 
 
+# A test run in the background may have been told to ignore Ctrl-C, and its children inherit that.
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from throughtime.cli import main; main()"
+)
+
+
 def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     flags = ["train", str(gestures(tmp_path / "a.csv")), "--units", "8", "--epochs", "40"]
     assert call(*flags, "--out", tmp_path / "whole").exit_code == 0
     cut = tmp_path / "cut"
     program = subprocess.Popen(
-        [sys.executable, "-m", "throughtime", *flags, "--out", str(cut)],
+        [sys.executable, "-c", INTERRUPTIBLE, *flags, "--out", str(cut)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
