@@ -27,7 +27,6 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {FACADE},
-    {"_public"},
     {"train", "tf1"},
     {"decode", "interop", "nn"},
     {"unroll"},

@@ -4,10 +4,42 @@
 the contract of TensorFlow's RNN functions. The import convention is `import throughtime as tt`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from throughtime._public import *
+    from throughtime import cells, decode, interop, train
+    from throughtime._errors import InvalidArgumentError
+    from throughtime.backends import backend
+    from throughtime.cells import (
+        BasicLSTMCell,
+        BasicRNNCell,
+        DeviceWrapper,
+        DropoutWrapper,
+        EmbeddingWrapper,
+        GRUCell,
+        InputProjectionWrapper,
+        LSTMCell,
+        LSTMStateTuple,
+        MultiRNNCell,
+        OutputProjectionWrapper,
+        ResidualWrapper,
+        RNNCell,
+    )
+    from throughtime.unroll import (
+        RNN,
+        TensorArray,
+        bidirectional_dynamic_rnn,
+        dynamic_rnn,
+        explain,
+        raw_rnn,
+        stack_bidirectional_dynamic_rnn,
+        stack_bidirectional_rnn,
+        static_bidirectional_rnn,
+        static_rnn,
+        static_state_saving_rnn,
+        while_loop,
+    )
 
 __version__ = "0.1.0"
 
@@ -50,9 +82,10 @@ def __getattr__(name: str) -> Any:
     """Import everything at the first use of a public name: `throughtime --help` does not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from throughtime import _public  # noqa: PLC0415 (the point of it)
-
-    globals().update({public: getattr(_public, public) for public in __all__})
+    homes = [import_module(f"{__name__}.{part}") for part in ("_errors", "backends", "cells", "unroll")]
+    for public in __all__:
+        home = next((home for home in homes if hasattr(home, public)), None)
+        globals()[public] = import_module(f"{__name__}.{public}") if home is None else getattr(home, public)
     return globals()[name]
 
 
