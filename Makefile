@@ -29,6 +29,8 @@ test-gpu: setup  ## conformance of kernels on a GPU
 bench-gpu: setup  ## measure against cuDNN and eager loops, on a GPU
 	$(BIN)/python benchmarks/gpu_cudnn.py
 	$(BIN)/python benchmarks/gpu_own_cells.py
+	$(BIN)/python benchmarks/gpu_graphs.py
+	$(BIN)/python benchmarks/gpu_call.py
 
 smoke: setup  ## the whole in ten seconds
 	$(BIN)/pytest -q tests/test_smoke.py

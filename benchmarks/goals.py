@@ -121,6 +121,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
         Goal("on a GPU, against its eager loop", "ratio", "geometric mean", 30.0, by="cell"),
         Goal("on a GPU, time over that of our LSTM of equal size", "of_lstm", "most", 2.0, by="cell"),
     ),
+    "gpu-graphs": (Goal("on a GPU, loops as CUDA graphs, against eager loops", "ratio", "least", 1.0),),
 }
 """In the order of the documentation."""
 

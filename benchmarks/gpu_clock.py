@@ -11,7 +11,7 @@ from record import Turn
 from torch.utils import _pytree as pytree
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 """Relative differences of norms: float32 is multiplied as TF32 by both sides."""
 
 
@@ -34,7 +34,7 @@ def on_card(run: Callable[[], object]) -> Turn:
 def check(what: str, got: Any, want: Any) -> float:
     """The largest difference of two nests of tensors, as norms; raises where it is more than rounding."""
     pairs = list(zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True))
-    worst = max(float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-20)) for a, b in pairs)
+    worst = max(float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-20)) for a, b in pairs)
     bound = TOLERANCE[pairs[0][0].dtype]
     # Written so that NaN fails too.
     if not worst <= bound:

@@ -221,4 +221,20 @@ LAYOUTS: dict[str, Layout] = {
             BACKEND,
         ),
     ),
+    "gpu-graphs": Layout(
+        "On a GPU, loops as CUDA graphs, against eager loops",
+        "Cells that the kernels do not take. *Ragged* is training on lengths from 1 to T, against the plain loop of "
+        "the package, which leaves out padding too.",
+        (
+            CELL,
+            value("mode", "mode", numeric=False),
+            value("dtype", "dtype", numeric=False),
+            SHAPE,
+            OURS,
+            SPREAD,
+            milliseconds("eager ms", "eager"),
+            RATIO,
+            BACKEND,
+        ),
+    ),
 }

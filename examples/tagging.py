@@ -6,7 +6,7 @@ from torch import nn
 import throughtime as tt
 
 EPOCHS, SENTENCES = 12, 600
-LETTERS, TAGS = "([a", ("word", "opens", "closes a round one", "closes a square one")
+LETTERS, TAGS = "([a|", ("word", "opens", "closes a round one", "closes a square one")
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -78,6 +78,6 @@ letters, tags = sentences[0]
 with torch.no_grad():
     found = model(letters[None], torch.tensor([len(letters)]))[0].argmax(1)
 for letter, tag in zip(letters.tolist(), found.tolist(), strict=True):
-    print(f"{(LETTERS + '|')[letter]}  {TAGS[tag]}")
+    print(f"{LETTERS[letter]}  {TAGS[tag]}")
 accuracy = tt.train.evaluate(model, measure, unseen)["accuracy"]
 print(f"held out: {accuracy:.1%} of the tags are right")

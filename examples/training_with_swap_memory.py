@@ -40,18 +40,11 @@ def losses_of(**memory: Any) -> list[float]:
     return losses
 
 
-kept = losses_of()
-swapped = losses_of(swap_memory=True)
-recomputed = losses_of(checkpoint_every=20)
-for name, losses in (("kept", kept), ("swapped", swapped), ("recomputed", recomputed)):
-    print(f"{name:>10}: " + "  ".join(f"{loss:.4f}" for loss in losses))
-if device == "cuda":
-    ways: dict[str, dict[str, Any]] = {
-        "kept": {},
-        "swapped": {"swap_memory": True},
-        "recomputed": {"checkpoint_every": 20},
-    }
-    for name, memory in ways.items():
+ways: dict[str, dict[str, Any]] = {"kept": {}, "swapped": {"swap_memory": True}, "recomputed": {"checkpoint_every": 20}}
+found: dict[str, list[float]] = {}
+for name, memory in ways.items():
+    if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        losses_of(**memory)
-        print(f"{name:>10}: {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB at most")
+    found[name] = losses_of(**memory)
+    held = f"  {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB at most" if device == "cuda" else ""
+    print(f"{name:>10}: " + "  ".join(f"{loss:.4f}" for loss in found[name]) + held)

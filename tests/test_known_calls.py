@@ -74,6 +74,25 @@ def test_a_state_without_rows() -> None:
         check_close("a call", want, found)
 
 
+def test_a_part_of_the_state_without_a_size() -> None:
+    """`()` takes anything: here a counter for each row, which the cell makes."""
+
+    class Counting(tt.RNNCell):
+        state_size, output_size = (3, ()), 3
+
+        def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
+            return torch.zeros(batch_size, 3, dtype=dtype), torch.zeros(batch_size, dtype=torch.long)
+
+        def forward(self, inputs: Tensor, state: Any) -> Any:
+            return inputs, (state[0] + inputs, state[1] + 1)
+
+    cell, inputs = Counting(), torch.randn(2, 4, 3)
+    for lengths in (None, [4, 1]):
+        for _ in range(3):
+            _, (_, count) = tt.dynamic_rnn(cell, inputs, lengths, dtype=torch.float32)
+            assert count.tolist() == (lengths or [4, 4])
+
+
 def test_a_state_made_by_a_method_of_the_cell_alone() -> None:
     cell: Any = tt.GRUCell(5, input_size=2)
     cell.zero_state = lambda batch_size, dtype, device=None: torch.ones(batch_size, 5, dtype=dtype)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime.backends import _moves
-from throughtime.unroll import _schedule
+from throughtime.backends._order import Order
 from throughtime.unroll._form import Padded
 from throughtime.unroll._schedule import Ragged
 
@@ -29,7 +29,7 @@ def leaf_of(schedule: Ragged, form: Padded, width: tuple[int, ...], dtype: torch
 
 def by_torch(monkeypatch: Any, schedule: Ragged, leaf: Tensor) -> tuple[Tensor, Tensor]:
     with monkeypatch.context() as patched:
-        patched.setattr(_schedule, "can_move", lambda: False)
+        patched.setattr(schedule, "_is_quick", False)
         rows = schedule.rows(leaf)
         return rows, schedule.restore(rows)
 
@@ -43,9 +43,26 @@ def test_like_indexing(lengths: list[int], time_major: bool, reverse: bool, dtyp
     leaf = leaf_of(schedule, form, width, dtype)
     with pytest.MonkeyPatch.context() as monkeypatch:
         rows, restored = by_torch(monkeypatch, schedule, leaf)
-    assert schedule._is_moved(leaf)
+    assert schedule.moves([leaf]) is not None
     assert torch.equal(schedule.rows(leaf), rows)
     assert torch.equal(schedule.restore(rows), restored)
+
+
+@given(lengths=st.lists(st.integers(-2, 9), max_size=9), most=st.integers(0, 7))
+def test_the_order_of_a_batch(lengths: list[int], most: int) -> None:
+    quick, slow = (Order(lengths, most, in_machine_code=quick) for quick in (True, False))
+    for name in ("rows", "back", "length", "active", "offset"):
+        assert getattr(quick, name).tolist() == getattr(slow, name).tolist(), name
+    assert (quick.total, quick.longest, quick.is_sorted) == (slow.total, slow.longest, slow.is_sorted)
+    clipped = [min(max(length, 0), most) for length in lengths]
+    assert slow.length.tolist() == sorted(clipped, reverse=True)
+    assert [clipped[row] for row in slow.rows.tolist()] == slow.length.tolist()
+    assert slow.active.tolist() == [sum(length > step for length in clipped) for step in range(max(clipped, default=0))]
+
+
+def test_lengths_beyond_any_machine_number() -> None:
+    for quick in (True, False):
+        assert Order([10**30, -(10**30), 3], 5, in_machine_code=quick).length.tolist() == [5, 3, 0]
 
 
 def test_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:

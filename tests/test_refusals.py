@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
+import warnings
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 import throughtime as tt
 from backends import check_fallback, check_on, plan_of
@@ -85,12 +89,24 @@ COUPLED: dict[str, tuple[Callable[..., Tensor], str]] = {
     ),
     "numbered rows": (lambda x, h, w, u: new(x, h, w, u) * torch.arange(len(x)).unsqueeze(1), ROWS),
     "batch in the features": (lambda x, h, w, u: torch.softmax(new(x, h, w, u).view(1, -1), 1).view(-1, 4), ROWS),
-    "transposed and reshaped": (lambda x, h, w, u: new(x, h, w, u) + h.T.reshape(-1, 4), COUNT),
+    "transposed and reshaped": (lambda x, h, w, u: new(x, h, w, u) + h.T.reshape(-1, 4), ROWS),
     "divided by the batch": (lambda x, h, w, u: new(x, h, w, u) / len(x), COUNT),
     "large batches differ": (lambda x, h, w, u: new(x, h, w, u) * (2.0 if len(x) > 64 else 1.0), COUNT),
     "small batches differ": (lambda x, h, w, u: x @ w if len(x) < 3 else new(x, h, w, u), COUNT),
     "single rows differ": (lambda x, h, w, u: x @ w if len(x) == 1 else new(x, h, w, u), COUNT),
     "a loop over rows": (lambda x, h, w, u: torch.stack(list(new(x, h, w, u))[::-1]), COUNT),
+    "a single row takes another": (lambda x, h, w, u: new(x, x @ w if len(x) == 1 else h, w, u), COUNT),
+    "a number for each row": (lambda x, h, w, u: new(x, h, w, u) * torch.tensor([[0.5]] * len(x)), COUNT),
+    "the batch as a factor": (lambda x, h, w, u: torch.tanh(torch.add(x @ w, h, alpha=len(x))), COUNT),
+    "rows repeated": (lambda x, h, w, u: new(x, h, w, u) + h.repeat(2, 1)[: len(x)], ROWS),
+    "rows rolled as one": (lambda x, h, w, u: new(x, h, w, u) + h.roll(1), ROWS),
+    "rows scattered": (
+        lambda x, h, w, u: new(x, h, w, u) + torch.zeros_like(h).scatter(0, torch.zeros_like(h, dtype=torch.long), h),
+        ROWS,
+    ),
+    "rows pooled": (lambda x, h, w, u: new(x, h, w, u) + functional.avg_pool1d(h.T[None], 3, 1, 1)[0].T, ROWS),
+    "a triangle of rows": (lambda x, h, w, u: new(x, h, w, u).tril(), ROWS),
+    "written over by number": (lambda x, h, w, u: h.index_add(0, torch.tensor([0]), u[:1]) + new(x, h, w, u), ROWS),
 }
 DATA_DEPENDENT: dict[str, tuple[Callable[..., Tensor], str]] = {
     "a branch": (branching, VALUES),
@@ -166,6 +182,15 @@ class Holder:
     count = 0
 
 
+class Slotted:
+    """The same without a dictionary."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 def count_up(cell: Changing) -> int:
     cell.memory = cell.memory + 1
     return cell.memory
@@ -199,6 +224,11 @@ CHANGING: dict[str, Callable[[], Changing]] = {
     "a dict in a list": lambda: Changing(lambda: [{}], lambda cell: cell.memory[0].setdefault(len(cell.memory[0]), 1)),
     "an array": lambda: Changing(lambda: np.zeros(1), count_in_array),
     "an object": lambda: Changing(Holder, count_in_object),
+    "an object with slots": lambda: Changing(Slotted, count_in_object),
+    "bytes": lambda: Changing(lambda: bytearray(1), count_in_array),
+    "an iterator": lambda: Changing(itertools.count, lambda cell: next(cell.memory)),
+    "dice of numpy": lambda: Changing(lambda: np.random.default_rng(0), lambda cell: float(cell.memory.random())),
+    "dice of Python": lambda: Changing(lambda: random.Random(0), lambda cell: cell.memory.random()),
 }
 
 
@@ -213,6 +243,91 @@ def test_a_step_that_changes_its_cell(make: Callable[[], Changing]) -> None:
             results.append([tt.dynamic_rnn(cell, inputs, dtype=torch.float32) for _ in range(2)])
     check_close("results", *results)
     assert tt.explain(make(), inputs).backend == "reference"
+
+
+TOSSES = np.random.default_rng(0)
+
+
+def counted_in_a_closure() -> Callable[..., Any]:
+    seen: list[int] = []
+    return lambda _: seen.append(0) or 1.0
+
+
+def counted_on_a_function() -> Callable[..., Any]:
+    def advance(_: Changing) -> float:
+        vars(advance)["seen"] = vars(advance).get("seen", 0) + 1
+        return 1.0
+
+    return advance
+
+
+# What a step advances, and what the reason must say.
+ELSEWHERE: dict[str, tuple[Callable[[], Callable[..., Any]], str]] = {
+    "a closure": (counted_in_a_closure, "a step changes the cell itself"),
+    "a function": (counted_on_a_function, "a step changes the cell itself"),
+    "a default": (lambda: lambda _, seen=[]: seen.append(0) or 1.0, "a step changes the cell itself"),
+    "a global generator": (lambda: lambda _: float(TOSSES.random() < 2), "random numbers outside of torch"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_step_that_changes_what_its_functions_see(make: Callable[[], Callable[..., Any]], reason: str) -> None:
+    plan = tt.explain(Changing(lambda: 0, make()), torch.randn(2, 4, 3))
+    assert plan.backend == "reference"
+    assert reason in plan.reasons["aten"]
+
+
+class Doubling(Tensor):
+    """A tensor whose products are twice those of others."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = super().__torch_function__(func, types, args, kwargs or {})
+        made = made.as_subclass(Tensor) if isinstance(made, Tensor) else made
+        return made * 2 if getattr(func, "__name__", "") in ("matmul", "__rmatmul__") else made
+
+
+def test_tensors_of_a_class_of_their_own() -> None:
+    """Also: the program of a cell of the same structure is not for it."""
+    case = case_of(lambda x, h, w, u: (h, torch.tanh(x @ w + h)))
+    assert plan_of(case).backend == "numba"
+    strange = case.cell.weights[0].detach().as_subclass(Doubling)
+    strange.requires_grad_()
+    case.cell.weights._parameters["0"] = strange
+    check_fallback(case, "of a class of its own (Doubling)", LENGTHS)
+
+
+class Sigmoids(TorchFunctionMode):
+    """Sees every function, and takes another."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (torch.sigmoid if func is torch.tanh else func)(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["with it first", "without it first"])
+def test_function_modes_see_every_step(first: bool) -> None:
+    case = case_of(lambda x, h, w, u: (h, torch.tanh(x @ w + h @ u) * (3 if first else 5)))
+    run = lambda: tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)  # noqa: E731
+    results = {}
+    with torch.no_grad():
+        for backend in ("reference", "auto"):
+            with tt.backend(backend):
+                for within in (first, not first, first, not first):
+                    with Sigmoids() if within else contextlib.nullcontext():
+                        results[backend, within] = run()
+    for within in (True, False):
+        check_close("results", results["reference", within], results["auto", within])
+    with torch.device("cpu"):
+        assert plan_of(case).backend == "numba", "where tensors go is nobody who looks on"
+
+
+def test_scripted_modules_take_the_plain_road() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cell = Normalised(torch.jit.script(nn.Identity()))
+    for _ in range(2):
+        tt.dynamic_rnn(cell, torch.randn(2, 4, 3), dtype=torch.float32)
+    assert "whose changes cannot be seen" in tt.explain(cell, torch.randn(2, 4, 3)).reasons["aten"]
 
 
 class Normalised(tt.RNNCell):
@@ -232,17 +347,31 @@ def test_batch_norm_couples_rows(tracked: bool) -> None:
     torch.manual_seed(2)
     cell = Normalised(nn.BatchNorm1d(4, track_running_stats=tracked))
     inputs = torch.randn(6, 5, 3)
-    assert tt.explain(cell, inputs, dtype=torch.float32).backend == "reference"
+    plan = tt.explain(cell, inputs, dtype=torch.float32)
+    assert ROWS in plan.reasons["numba"]
     outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
     if tracked:
         assert cell.norm.num_batches_tracked == 5, "once a step, and not for looking at it"
     assert not outputs[:3].allclose(tt.dynamic_rnn(cell, inputs[:3], dtype=torch.float32)[0])
 
 
+def test_looking_at_a_batch_norm_leaves_its_statistics_alone() -> None:
+    class Own(Normalised):
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            made = self.layer(torch.cat([inputs, state], 1))
+            return state, functional.batch_norm(made, self.mean, self.var, training=True)
+
+    cell = Own(nn.Identity())
+    cell.register_buffer("mean", torch.zeros(4))
+    cell.register_buffer("var", torch.ones(4))
+    assert ROWS in tt.explain(cell, torch.randn(6, 5, 3)).reasons["numba"]
+    assert torch.equal(cell.mean, torch.zeros(4))
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(4).eval(), nn.GroupNorm(2, 4), nn.LayerNorm(4)], ids=str)
 def test_norms_that_do_not_couple_rows(norm: nn.Module) -> None:
     case = Descriptor("normalised", lambda _: Normalised(norm.double())).case(5, 5)
-    assert plan_of(case).backend == ("reference" if isinstance(norm, nn.GroupNorm) else "numba")
+    assert plan_of(case).backend == ("aten" if isinstance(norm, nn.GroupNorm) else "numba")
     check_on("auto", case, LENGTHS)
 
 
@@ -303,18 +432,20 @@ def test_hooks_see_every_step(where: str) -> None:
     assert len(seen) == 5
 
 
+CALLS: list[int] = []
+
+
 def test_refusals_are_remembered() -> None:
     """A cell that cannot be compiled is looked at once, not at every call."""
-    calls: list[int] = []
 
     def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
-        calls.append(len(x))
+        CALLS.append(len(x))
         return h, new(x, h, w, u) - h.mean(0)
 
     case, counts = case_of(step), []
     for _ in range(3):
         tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)
-        counts.append(len(calls))
-        calls.clear()
+        counts.append(len(CALLS))
+        CALLS.clear()
     # Besides its step by itself, the case has looked at it too.
     assert counts[0] > counts[1] == counts[2] == case.inputs.shape[1]

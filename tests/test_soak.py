@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import throughtime as tt
 from backends import check_on, compiled_backends
 from descriptors import BY_NAME, Case, random_inputs
-from throughtime.backends import _select
+from throughtime.backends import _memory, _select
 from throughtime.backends._memory import REUSE
 from user_cells import LayerNormLSTM, TorchGRU
 
@@ -90,8 +90,9 @@ def test_two_hundred_shapes(backend: str, compilations: list[str]) -> None:
         assert more_resident < 32_000_000
 
 
-def test_memory_kept_for_streams_is_bounded_by_what_they_need() -> None:
+def test_memory_kept_for_streams_is_bounded_by_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred shapes keep a few times what the largest needs, not the sum of all."""
+    monkeypatch.setattr(_memory, "SMALLEST_BYTES", 1 << 16)
     case = BY_NAME["LSTM"].case(2, 3, torch.float32, units=40)
     REUSE.clear()
     one_step(case, 40, 50, None)
@@ -104,8 +105,9 @@ def test_memory_kept_for_streams_is_bounded_by_what_they_need() -> None:
     assert REUSE.free_bytes < 6 * largest
 
 
-def test_streams_are_not_given_away_while_somebody_looks() -> None:
+def test_streams_are_not_given_away_while_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, views of them and arrays on them keep what they show, whatever runs in between."""
+    monkeypatch.setattr(_memory, "SMALLEST_BYTES", 1 << 16)
     case = BY_NAME["LSTM"].case(40, 50, torch.float32, units=40)
     run = lambda: tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)  # noqa: E731
     with torch.no_grad():

@@ -94,6 +94,7 @@ def test_cells_that_are_taken_step_by_step(name: str) -> None:
     """No `tt.RNNCell`, or a state without rows: dense sequences only, since lengths are data while torch looks on."""
     case = BY_NAME[name].case(B, T)
     check_compiled(case, lambda cell, inputs, state: tt.dynamic_rnn(cell, inputs, None, state, F64))
+    check_compiled(case, lambda cell, inputs, _: tt.dynamic_rnn(cell, inputs, None, None, F64))
     ragged = lambda inputs: tt.dynamic_rnn(case.cell, inputs, torch.tensor([3, 0, T, 1]), case.state, F64)  # noqa: E731
     with pytest.raises(torch._dynamo.exc.TorchDynamoException):
         torch.compile(ragged, backend="aot_eager", fullgraph=True)(case.inputs)

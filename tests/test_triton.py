@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import throughtime as tt
-from throughtime.backends.triton._geometry import Card, Load, choose
+from throughtime.backends import _triton_loop
+from throughtime.backends.triton import _kernel, _launch
+from throughtime.backends.triton._geometry import Card, Load, NoGeometryError, choose, seconds
 from throughtime.backends.triton._pieces import Piece
 from throughtime.backends.triton._products import Group, chunks, pack
 
 pytestmark = pytest.mark.covers("kernels")
 HERE = Path(__file__).parent
 H200 = Card(132, 227 * 2**10)
+CPU = torch.device("cpu")
 
 
 def test_kernels_in_the_interpreter() -> None:
@@ -64,6 +69,23 @@ def test_packed_columns_are_where_a_block_reads_them(results: int) -> None:
     assert not packed[:, depth:].any()
 
 
+def test_single_columns_are_packed_for_every_block() -> None:
+    matrix = torch.randn(5, 7)
+    alone = Group((Piece("h", 5, torch.float32),), (Piece("gate", 1, torch.float32),), ("w",), (6,))
+    packed = pack(alone, {"w": matrix}, 16, 3, 1)
+    assert packed.shape == (3, 16, 1)
+    assert torch.equal(packed[:, :5, 0], matrix[:, 6].expand(3, 5))
+    assert not packed[:, 5:].any()
+
+
+def test_columns_of_several_matrices_and_of_transposed_ones_are_packed_alike() -> None:
+    one, other = torch.randn(8, 5).T, torch.randn(5, 8)
+    whole = Group((Piece("h", 5, torch.float32),), group(2, 5, 4).results, ("one", "other"), (4, 0))
+    packed = pack(whole, {"one": one, "other": other}, 5, 2, 2)
+    beside = torch.stack([one[:, 4:], other[:, :4]], 2)
+    assert torch.equal(packed, beside.unflatten(1, (2, 2)).permute(1, 0, 2, 3).flatten(2))
+
+
 @pytest.mark.parametrize("units", [8, 150, 256, 768, 1024, 2048])
 @pytest.mark.parametrize("batch", [1, 16, 64, 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -74,3 +96,124 @@ def test_every_geometry_fits_the_card(units: int, batch: int, dtype: torch.dtype
     assert shape.blocks * shape.tile(units) >= units
     columns = 4 * shape.tile(units) * dtype.itemsize
     assert shape.ways * shape.resident[0] * columns <= H200.shared_bytes
+
+
+def test_lengths_that_differ_favour_launches_one_after_another() -> None:
+    """The longest sequences first, in smaller tiles: the launches of shorter ones end sooner."""
+    load = Load((group(4, 2048, 2048),), 1, 1, 2048, 20)
+    dense, ragged = (choose(load, 128, H200, ragged=differ) for differ in (False, True))
+    assert (dense.rows, ragged.rows) == (128, 32)
+    assert seconds(load, ragged, 128, H200, ragged=True) < seconds(load, dense, 128, H200, ragged=True)
+    # One launch takes as long as its longest sequence, whatever the others.
+    assert seconds(load, dense, 128, H200, ragged=True) == seconds(load, dense, 128, H200, ragged=False)
+
+
+SMALL_CARD = Card(2, 20 * 2**10)
+
+
+def test_a_card_without_room_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the backend is chosen, not when the kernel is launched."""
+    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_kernel, "card_of", lambda _: SMALL_CARD)
+    cell, x = tt.LSTMCell(43, input_size=3), torch.zeros(2, 3, 3)
+    reason = "cannot all be on the GPU at once: 2 multiprocessors with 20 KiB"
+    with pytest.raises(ValueError, match=reason), tt.backend("triton"):
+        tt.dynamic_rnn(cell, x, dtype=torch.float32)
+
+
+def test_steps_that_keep_too_much_at_hand_are_refused_with_a_reason() -> None:
+    """The compiler would take minutes, and what it makes would be slow."""
+    few, many = (Load((group(1, 24, 24),), 1, 1, 24, 100, (24,) * count) for count in (40, 160))
+    assert choose(few, 6, H200).rows == 16
+    with pytest.raises(NoGeometryError, match="100 operations that keeps 3840 numbers of each row at hand"):
+        choose(many, 6, H200)
+    with pytest.raises(NoGeometryError, match="a step of 300 operations"):
+        choose(Load((group(1, 24, 24),), 1, 1, 24, 300), 6, H200)
+
+
+def test_few_geometries_are_compiled_in_search_of_one_that_does_not_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+
+    def spill(_: object, *_args: object, accept_spills: bool) -> None:
+        tried.append(accept_spills)
+        if not accept_spills:
+            raise _launch.SpillsError
+
+    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
+    monkeypatch.setattr(_kernel, "_jit", lambda *_: None)
+    monkeypatch.setattr(_launch.Launcher, "__call__", spill)
+    with tt.backend("triton"), torch.no_grad():
+        tt.dynamic_rnn(tt.LSTMCell(53, input_size=3), torch.zeros(2, 3, 3), dtype=torch.float32)
+    assert tried == [False] * _kernel.MOST_ATTEMPTS + [True]
+
+
+class Kernel:
+    """What Triton's compiler leaves, as far as it is looked at."""
+
+    function, metadata = 0, SimpleNamespace(num_warps=4, shared=1000)
+
+    def __init__(self, spills: int = 0, error: Exception | None = None) -> None:
+        self.n_spills, self.error = spills, error
+
+    def _init_handles(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class OutOfResources(Exception):  # noqa: N818 (the name it has in Triton)
+    """Triton's."""
+
+
+def test_kernels_are_looked_at_before_their_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_launch, "resident_blocks", lambda *_: 1)
+    _launch._look_at(Kernel(), 132, 132, accept_spills=False)
+    with pytest.raises(_launch.SpillsError):
+        _launch._look_at(Kernel(spills=1000), 1, 132, accept_spills=False)
+    _launch._look_at(Kernel(spills=1000), 1, 132, accept_spills=True)
+    with pytest.raises(_launch.TooLargeError):
+        _launch._look_at(Kernel(error=OutOfResources()), 1, 132, accept_spills=False)
+    with pytest.raises(RuntimeError, match="something else"):
+        _launch._look_at(Kernel(error=RuntimeError("something else")), 1, 132, accept_spills=False)
+    with pytest.raises(_launch.TooLargeError):
+        _launch._look_at(Kernel(), 132, 100, accept_spills=False)
+    monkeypatch.setattr(_launch, "resident_blocks", lambda *_: 0)
+    with pytest.raises(_launch.TooLargeError):
+        _launch._look_at(Kernel(), 1, 132, accept_spills=False)
+
+
+def test_other_geometries_are_tried_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the call says why, and the next choice knows."""
+    tried: list[int] = []
+
+    def refuse(_: object, blocks: int, *_args: object, **_options: object) -> None:
+        tried.append(blocks)
+        raise _launch.TooLargeError
+
+    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
+    monkeypatch.setattr(_kernel, "_jit", lambda *_: None)
+    monkeypatch.setattr(_launch.Launcher, "__call__", refuse)
+    cell, x = tt.LSTMCell(47, input_size=3), torch.zeros(2, 3, 3)
+    with tt.backend("triton"), torch.no_grad():
+        with pytest.raises(RuntimeError, match="the kernels of this cell do not fit this GPU"):
+            tt.dynamic_rnn(cell, x, dtype=torch.float32)
+        assert len(tried) > 3
+        with pytest.raises(ValueError, match="cannot all be on the GPU at once"):
+            tt.dynamic_rnn(cell, x, dtype=torch.float32)
+
+
+def test_a_driver_that_says_nothing_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_launch, "_driver", lambda: None)
+    assert _launch.resident_blocks(0, 128, 0) is None
+
+
+def test_room_for_exchange_is_apart_and_aligned() -> None:
+    room = _launch.Room([(5, torch.float32, False), (3, torch.float16, True), (7, torch.int32, True)], CPU)
+    addresses = room.addresses()
+    assert all(not (address - addresses[0]) % 256 for address in addresses)
+    assert [later - sooner for sooner, later in pairwise(addresses)] == [256, 256]
+    assert addresses == room.addresses()
+    lengths = [(len(piece), piece.dtype) for piece in room.tensors()]
+    assert lengths == [(5, torch.float32), (3, torch.float16), (7, torch.int32)]
+    assert not any(piece.any() for piece in room.tensors()[1:])

@@ -97,6 +97,20 @@ class TorchGRU(tt.RNNCell):
         return state, state
 
 
+class TorchCell(tt.RNNCell):
+    """The first thing that somebody with torch at hand would write."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.state_size, self.output_size = {"lstm": (units, units), "gru": units}, units
+        self.lstm, self.gru = nn.LSTMCell(3, units), nn.GRUCell(units, units, bias=False)
+
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+        h, c = self.lstm(inputs, state["lstm"])
+        above = self.gru(h, state["gru"])
+        return torch.lerp(h, above, 0.25), {"lstm": (h, c), "gru": above}
+
+
 class Counter(tt.RNNCell):
     """Counts its steps in integers, in a row of any dimensions or in one scalar for the whole batch."""
 
@@ -322,6 +336,33 @@ def descent(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
     return h, h
 
 
+def heads(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+    """Features in two heads, turned around, copied side by side and put together again."""
+    turned = h.view(-1, 2, 2).transpose(1, 2).reshape(-1, 4) + (h @ u).view(-1, 2, 2).mT.contiguous().view(-1, 4)
+    parts = x.unsqueeze(2).expand(-1, 3, 2).reshape(-1, 6)[:, 1:5]
+    h = torch.tanh(turned + parts + x @ w)
+    return h.repeat_interleave(2, 1)[:, 2:6], h
+
+
+def all_kinds(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
+    """What torch can do with the features of a row."""
+    y = torch.tanh(torch.einsum("bi,ij->bj", x, w) + torch.einsum("ji,bi->bj", u, h))
+    z = y.roll(1, 1) + y[:, :2].repeat(1, 2) + y[:, [3, 0, 0, 1]] + y.unfold(1, 2, 1).sum((1, 2)).unsqueeze(1)
+    z = z + torch.baddbmm(y.unsqueeze(1), x.unsqueeze(1), w.expand(len(x), 3, 4), alpha=0.5).squeeze(1)
+    z = z + functional.prelu(y, u[0]) + functional.avg_pool1d(y.unsqueeze(1), 3, 1, 1).squeeze(1)
+    pairs = [part.view(-1, 1, 2, 2) for part in (y, z, h)]
+    z = 0.3 * z + functional.scaled_dot_product_attention(*pairs).flatten(1) + (y @ u[1]).unsqueeze(1)
+    h = functional.group_norm(z + functional.bilinear(x, y, u[:3].expand(4, 3, 4)), 2, u[2], u[3], eps=1.0)
+    return h, 0.5 * h
+
+
+def functions_of_weights(x: Tensor, h: Tensor, w: Tensor, u: Tensor, v: Tensor) -> Any:
+    """Gradients that go through all kinds of functions after they have been added up."""
+    scale = functional.softplus(v) + torch.softmax(v, 0) * v.clamp(-0.5, 0.5) + v.cumsum(0).flip(0) + (9 * v).round()
+    h = torch.tanh(x @ functional.normalize(w, dim=1) + h @ (u.tril() + functional.gelu(u)[[1, 0, 1, 2]]) * scale.exp())
+    return h / (1 + v.max()), h
+
+
 def sliced_weights(x: Tensor, h: Tensor, stack: Tensor) -> Any:
     """Layers that lie in one tensor, taken apart and put together in all kinds of ways."""
     for layer in stack.unbind(0):
@@ -391,6 +432,7 @@ USER_CELLS = [
     line("counter [B]", lambda units: Counter(units, ())),
     line("counter [B, 1]", lambda units: Counter(units, (1,))),
     line("counter []", lambda units: Counter(units, None)),
+    line("torch's own cell", TorchCell),
     line("attention to its own", lambda units: Attention(units, own=True)),
     line("attention to a memory", lambda units: Attention(units, own=False), "aten", "bmm"),
     line("images", ConvolutionalGRU, "aten", "convolution", IMAGE),
@@ -407,6 +449,7 @@ USER_CELLS = [
     step("a row of one", lambda x, h, w: (h * x @ w, torch.sin(h + x @ w)), (3, 1), state=1, output=1),
     step("a window", attend_to_old_outputs, (3, 4), state=torch.Size([3, 4])),
     step("delay line", lambda x, h: (h, x), state=3, output=3),
+    step("delayed pieces", lambda x, h, w, u: (torch.tanh(x @ w + h @ u), torch.cat([x, x[:, :1]], 1)), (3, 4), (4, 4)),
     step("two swapped", lambda x, s: (s[0] * x, (s[1], s[0] + x)), state=(3, 3), output=3),
     step("old state out", lambda x, h, w: (h, torch.tanh(x @ w + h)), (3, 4)),
     step("inputs out", lambda x, h, w: (x, torch.tanh(x @ w + h)), (3, 4), output=3),
@@ -419,8 +462,11 @@ USER_CELLS = [
     step("until done", until_done, (3, 4), state=(NUMBER, 4), dtypes=(torch.bool, None)),
     step("two precisions", two_precisions, (3, 2), state=(2, 2), output=2, dtypes=(None, torch.float64)),
     step("complex numbers", rotation, (3, 4), (2,), backend="reference", reason="view_as_complex"),
-    # For one row, torch's einsum takes another way.
-    step("bilinear", bilinear, (3, 4, 4), (4, 4), backend="reference", reason="number of rows"),
+    step("bilinear", bilinear, (3, 4, 4), (4, 4), backend="aten", reason="permute"),
+    step("heads", heads, (3, 4), (4, 4), backend="aten", reason="transpose"),
+    step("all kinds of features", all_kinds, (3, 4), (4, 4), backend="aten", reason="vocabulary"),
+    step("functions of weights", functions_of_weights, (3, 4), (4, 4), (4,)),
+    step("made afresh", lambda x, s, w: (x @ w + s[0], (x @ w, torch.ones_like(s[1]))), (3, 4), state=(4, 2)),
     step("inner gradient", descent, (3, 4), (4, 4)),
     step("sliced weights", sliced_weights, (2, 8, 4), output=8),
     step("straight through", straight_through, (3, 4), (4, 4)),

@@ -3,6 +3,7 @@
 `python tools/kill_and_resume.py --moments 10` trains a small classifier once without interruption and once with ten
 `kill -9`, each at a random moment, a checkpoint being written after every other step. It prints what happened and
 compares what is left bit by bit: weights, optimiser, random numbers. After every kill, each checkpoint must be whole.
+With `--command` the run is one of `throughtime train`, killed while it starts, learns, and writes its results.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# What to start for a folder and a number of epochs, again and again.
+Job = Callable[[Path, int], list[str]]
+# Seconds that a kill comes after the start, the first new step, or the last epoch.
+STARTING, LEARNING, ENDING = (0.0, 3.0), (0.0, 0.25), (0.0, 0.4)
 
 
 def train(folder: Path, epochs: int) -> None:
@@ -73,38 +80,87 @@ def train(folder: Path, epochs: int) -> None:
     (folder / "done").touch()
 
 
-def start(folder: Path, epochs: int) -> subprocess.Popen[bytes]:
-    """The run, in a process of its own."""
-    command = [sys.executable, __file__, "--train", str(folder), "--epochs", str(epochs)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE)
+def loop(folder: Path, epochs: int) -> list[str]:
+    """The run above, in a process of its own."""
+    return [sys.executable, __file__, "--train", str(folder), "--epochs", str(epochs)]
 
 
-def finish(process: subprocess.Popen[bytes]) -> None:
+def command(folder: Path, epochs: int) -> list[str]:
+    """`throughtime train`, resumed once there is something to resume."""
+    begun = (folder / "run.json").exists()
+    flags = ["--resume", folder] if begun else ["--out", folder, "--epochs", epochs, "--units", 16]
+    return [sys.executable, "-m", "throughtime", "train", *map(str, flags)]
+
+
+def start(line: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finish(line: list[str]) -> None:
+    """Let it run to its end."""
+    process = start(line)
     _, errors = process.communicate()
     if process.returncode:
         raise RuntimeError(errors.decode())
 
 
-def kill_at_a_random_moment(folder: Path, moment: float, epochs: int) -> str:
-    """Start or resume the run, let it train for so many seconds, and kill it; what was seen."""
-    before = _steps(folder)
-    process = start(folder, epochs)
-    while _steps(folder) <= before and process.poll() is None:
-        time.sleep(0.01)
+def kill_while_starting(line: list[str], _: Path, moment: float) -> str:
+    """Kill a process so many seconds after its start; what was seen."""
+    process = start(line)
     time.sleep(moment)
+    return _kill(process, f"{moment:.2f} s after its start")
+
+
+def kill_while_learning(line: list[str], folder: Path, moment: float) -> str:
+    """The same, so many seconds after its first new step."""
+    before = _steps(folder)
+    process = start(line)
+    _wait(process, lambda: _steps(folder) > before)
+    time.sleep(moment)
+    return _kill(process, f"{moment:.2f} s after its first step")
+
+
+def kill_while_ending(line: list[str], folder: Path, moment: float) -> str:
+    """The same, so many seconds after its last epoch."""
+    process = start(line)
+    _wait(process, lambda: any('"kind": "end"' in text for text in _history(folder)))
+    time.sleep(moment)
+    return _kill(process, f"{moment:.2f} s after its last epoch")
+
+
+def _wait(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
+    while not until() and process.poll() is None:
+        time.sleep(0.01)
+
+
+def _kill(process: subprocess.Popen[bytes], when: str) -> str:
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    unfinished = [path.name for path in folder.glob(".*")]
-    return (
-        f"killed {moment:.2f} s after its first step, at step {_steps(folder)}; half written: {unfinished or 'nothing'}"
-    )
+    return f"killed {when}" if process.returncode < 0 else f"ended before it could be killed {when}"
+
+
+def kills(job: Job, moments: int, chance: random.Random) -> list[tuple[Callable[..., str], float]]:
+    """When to kill: a loop while it learns; the command also while it starts and while it writes its results."""
+    if job is loop:
+        return [(kill_while_learning, chance.uniform(*LEARNING)) for _ in range(moments)]
+    ending = max(1, moments // 5)
+    early = [
+        (kill_while_learning, chance.uniform(*LEARNING))
+        if number % 2
+        else (kill_while_starting, chance.uniform(*STARTING))
+        for number in range(moments - ending)
+    ]
+    return [*early, *[(kill_while_ending, chance.uniform(*ENDING)) for _ in range(ending)]]
 
 
 def _steps(folder: Path) -> int:
     """How far the history on disk goes."""
+    return sum('"kind": "step"' in line for line in _history(folder))
+
+
+def _history(folder: Path) -> list[str]:
     path = folder / "history.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return sum('"kind": "step"' in line for line in lines)
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def check_whole(folder: Path) -> int:
@@ -112,6 +168,8 @@ def check_whole(folder: Path) -> int:
     from safetensors import safe_open  # noqa: PLC0415
 
     found = list(folder.glob("checkpoint-*"))
+    if (folder / "run.json").exists():
+        json.loads((folder / "run.json").read_text())
     for checkpoint in found:
         json.loads((checkpoint / "training.json").read_text())
         for path in checkpoint.glob("*.safetensors"):
@@ -122,23 +180,31 @@ def check_whole(folder: Path) -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """The final weights, the optimiser and the random numbers, in one number."""
+    """The final weights, the optimiser and the random numbers, in one number; nothing half written is left."""
     (last,) = folder.glob("checkpoint-*-epoch")
-    parts = [(last / name).read_bytes() for name in ("model.safetensors", "training.safetensors")]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    parts = [last / name for name in ("model.safetensors", "training.safetensors")]
+    if (folder / "run.json").exists():
+        parts.append(folder / "model.safetensors")
+        if "metrics" not in json.loads((folder / "run.json").read_text()):
+            raise RuntimeError("the run does not say how it ended")
+        if not (folder / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>"):
+            raise RuntimeError("the report is not whole")
+    if left := [path.name for path in folder.glob(".*")]:
+        raise RuntimeError(f"left behind: {left}")
+    return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 
-def compare(folder: Path, moments: int, seed: int, epochs: int) -> tuple[str, str]:
+def compare(folder: Path, moments: int, seed: int, epochs: int, job: Job = loop) -> tuple[str, str]:
     """Both runs; the fingerprint of each."""
     whole, broken = folder / "whole", folder / "broken"
-    finish(start(whole, epochs))
+    finish(job(whole, epochs))
     print(f"without interruption: {_steps(whole)} steps")
-    chance = random.Random(seed)
-    broken.mkdir()
-    for number in range(moments):
-        print(f"{number + 1:2d}. {kill_at_a_random_moment(broken, chance.uniform(0, 0.25), epochs)}; ", end="")
+    for number, (kill, moment) in enumerate(kills(job, moments, random.Random(seed)), 1):
+        seen = kill(job(broken, epochs), broken, moment)
+        unfinished = [path.name for path in broken.glob(".*")]
+        print(f"{number:2d}. {seen}, at step {_steps(broken)}; half written: {unfinished or 'nothing'}; ", end="")
         print(f"whole checkpoints: {check_whole(broken)}", flush=True)
-    finish(start(broken, epochs))
+    finish(job(broken, epochs))
     print(f"resumed to the end: {_steps(broken)} steps")
     return fingerprint(whole), fingerprint(broken)
 
@@ -148,13 +214,15 @@ def main() -> None:
     arguments.add_argument("--moments", type=int, default=10)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--epochs", type=int, default=12)
+    arguments.add_argument("--command", action="store_true", help="kill `throughtime train` instead of `tt.train.fit`")
     arguments.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     if chosen.train is not None:
         train(chosen.train, chosen.epochs)
         return
     with tempfile.TemporaryDirectory() as folder:
-        whole, broken = compare(Path(folder), chosen.moments, chosen.seed, chosen.epochs)
+        job = command if chosen.command else loop
+        whole, broken = compare(Path(folder), chosen.moments, chosen.seed, chosen.epochs, job)
     print(f"weights, optimiser and random numbers: {whole[:16]} and {broken[:16]}")
     print("bit-identical" if whole == broken else "DIFFERENT")
     sys.exit(whole != broken)

@@ -48,7 +48,8 @@ def check_positive_int(name: str, value: Any, *, minimum: int = 1) -> int:
     """`value` as an int of at least `minimum`, or the error that says why not."""
     expected = f"an int of at least {minimum}"
     try:
-        number = operator.index(value)
+        # What torch.compile traces as an int must stay what it is: `index` would make a constant of it.
+        number = value if type(value) is int else operator.index(value)
         if isinstance(value, bool):
             raise TypeError
     except TypeError:

@@ -190,6 +190,20 @@ def test_block_cells_are_the_plain_ones() -> None:
     assert names == [*tt.interop.tf_variables(tt.LSTMCell(4, use_peepholes=True, input_size=3))]
 
 
+def test_wrappers_that_add_no_level_to_names() -> None:
+    """As TensorFlow's: what is inside has the names it has alone, and the gates of a highway lie beside it."""
+    alone = [*tt.interop.tf_variables(tt.GRUCell(3, input_size=3))]
+    gates = ["rnn/carry_w", "rnn/carry_b", "rnn/transform_w", "rnn/transform_b"]
+    wrapped = tt.cells.CompiledWrapper(tt.cells.ZoneoutWrapper(tt.GRUCell(3, input_size=3), 0.1))
+    assert [*tt.interop.tf_variables(wrapped)] == alone
+    highway = tt.cells.HighwayWrapper(tt.GRUCell(3), couple_carry_transform_gates=False, input_size=3)
+    assert [*tt.interop.tf_variables(highway)] == [*gates, *alone]
+    stack = tt.MultiRNNCell([tt.cells.HighwayWrapper(tt.GRUCell(3), input_size=3)])
+    names = [*tt.interop.tf_variables(stack)]
+    assert names[:2] == ["rnn/multi_rnn_cell/cell_0/carry_w", "rnn/multi_rnn_cell/cell_0/carry_b"]
+    assert names[2:] == [name.replace("rnn/", "rnn/multi_rnn_cell/cell_0/", 1) for name in alone]
+
+
 def test_fixed_ratio_is_not_learnt() -> None:
     cell = tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False, input_size=3)
     assert [name for name, weight in cell.named_parameters() if not weight.requires_grad] == ["ratio_on"]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _cli_files import KINDS, call, gestures, is_one_line_of_error, pairs, quickly, said, series, tags, text
+import torch
 
+from cli_files import KINDS, call, gestures, is_one_line_of_error, pairs, quickly, said, series, tags, text
 from throughtime.cli.predict import _run
 
 pytestmark = pytest.mark.covers("cli")
@@ -246,11 +247,34 @@ def test_inspect_shows_data_runs_and_weights(folder: Path) -> None:
 def test_inspect_refuses_what_it_does_not_know(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(b"x" * 40)
     is_one_line_of_error(call("inspect", tmp_path / "a.safetensors"), "a.safetensors cannot be read")
-    (tmp_path / "model.index").write_bytes(b"")
-    is_one_line_of_error(call("inspect", tmp_path / "model.index"), "model.index cannot be inspected")
     is_one_line_of_error(call("inspect", tmp_path / "none"), "got no such file")
+    (tmp_path / "notes.doc").write_text("hello")
+    is_one_line_of_error(call("inspect", tmp_path / "notes.doc"), "notes.doc has an unknown format: got suffix '.doc'")
+    (tmp_path / "empty").mkdir()
+    is_one_line_of_error(call("inspect", tmp_path / "empty"), "no sequences in")
     np.savez(tmp_path / "words.npz", lengths=np.array([1, 1]), x=np.array(["a", "b"]))
     assert call("inspect", tmp_path / "words.npz").exit_code in (0, 2)
+
+
+def test_inspect_knows_the_weights_of_others(tmp_path: Path) -> None:
+    (tmp_path / "tf").mkdir()
+    # A table of variables ends with this number, and is all that tells such a folder from one of data.
+    (tmp_path / "tf" / "model.ckpt-7.index").write_bytes(b"..." + bytes.fromhex("57fb808b247547db"))
+    (tmp_path / "tf" / "model.ckpt-7.data-00000-of-00001").write_bytes(b"...")
+    (tmp_path / "tf" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"')
+    before = sorted(tmp_path.rglob("*"))
+    index, data = "tf/model.ckpt-7.index", "tf/model.ckpt-7.data-00000-of-00001"
+    for name in ("tf", "tf/checkpoint", "tf/model.ckpt-7", index, data):
+        words = ["got a TensorFlow checkpoint", "where TensorFlow is installed", "tt.interop.tf_variables"]
+        is_one_line_of_error(call("inspect", tmp_path / name), *words)
+    assert sorted(tmp_path.rglob("*")) == before
+    torch.save({"weight": torch.ones(2)}, tmp_path / "model.pt")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "old.bin", _use_new_zipfile_serialization=False)
+    for name in ("model.pt", "old.bin"):
+        words = ["got a pickle, as torch.save writes it", "tt.train.save_weights"]
+        is_one_line_of_error(call("inspect", tmp_path / name), *words)
+    (tmp_path / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n...")
+    is_one_line_of_error(call("inspect", tmp_path / "model.h5"), "got an HDF5 file, as Keras writes it")
 
 
 def test_explain_and_bench(folder: Path) -> None:
@@ -260,6 +284,7 @@ def test_explain_and_bench(folder: Path) -> None:
     assert call("explain", "lstm", "--units", 4, "--source").stdout.strip()
     is_one_line_of_error(call("explain", "nothing"), "`--cell` 'nothing' cannot be used")
     is_one_line_of_error(call("explain", "--units", 0), "`--units` is too small")
+    is_one_line_of_error(call("explain", "--device", "tpu"), "`--device` is unknown: got 'tpu', expected cpu, cuda or")
     table = said(call("bench", "rnn", "--units", 4, "--inputs", 3, "--steps", 5, "--batch", 4, "--repeat", 1))
     assert "training, many lengths" in table
     assert "torch.nn.RNN" in table
@@ -267,6 +292,18 @@ def test_explain_and_bench(folder: Path) -> None:
         call("bench", "MinimalGatedUnitCell", "--units", 4, "--inputs", 3, "--steps", 5, "--batch", 4, "--repeat", 1)
     )
     assert "the plain loop" in own
+
+
+@pytest.mark.parametrize("command", [["train"], ["predict", "classify", "g.csv"], ["decode", "generate"], ["bench"]])
+def test_a_gpu_that_is_not_there(command: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = sorted(folder.rglob("*"))
+    words = "`--device` cuda is not there: got no GPU that torch can use, expected a GPU. Say `--device cpu`."
+    is_one_line_of_error(call(*command, "--device", "cuda"), words)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    is_one_line_of_error(call(*command, "--device", "cuda:1"), "`--device` names one GPU for several workers")
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize("command", ["demo", "train", "predict", "decode", "explain", "inspect", "bench"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _cli_files import gestures, many_series, pairs, series, tags, text
 
+from cli_files import gestures, many_series, pairs, series, tags, text
 from throughtime.cli._mistakes import Mistake
 from throughtime.cli._options import Columns
 from throughtime.cli.tables import _table, open_table, rows_of, survey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -11,10 +12,12 @@ import sys
 import time
 from pathlib import Path
 
+import kill_and_resume
 import numpy as np
 import pytest
-from _cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 from safetensors.numpy import load_file
+
+from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -43,6 +46,19 @@ def test_every_task_from_file_to_report(task: str, tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<title>" in page
     assert "{{" not in page
+    # Every task shows how the gradient flows back through time.
+    data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    assert data["through"]
+    assert all(layer["gradient"] and layer["verdict"] for one in data["through"] for layer in one["layers"])
+    assert ("decode" if task in ("generate", "translate") else "predict") in said(result).split("Next:")[1]
+
+
+def test_a_series_held_out_by_time_is_counted_once(tmp_path: Path) -> None:
+    result = quickly(series(tmp_path / "a.csv", 120), tmp_path / "run")
+    assert "over the last tenth of 1 sequence" in said(result)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '["steps","120"],["sequences","1"]' in page
+    assert '"lengths":null' in page or '"lengths"' not in page, "one length is no histogram"
 
 
 def test_no_flags_is_the_embedded_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +150,55 @@ def test_bad_values_late_in_a_file_leave_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_text_too_short(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("hello")
-    is_one_line_of_error(quickly(tmp_path / "a.txt", tmp_path / "run"), "the text is too short to learn from")
+def rows(*cells: str) -> str:
+    """Ten sequences of three steps, two classes; the cells stand for the numbers of the first steps."""
+    numbers = [*cells, *map(str, range(len(cells), 30))]
+    return "id,x,kind\n" + "".join(
+        f"{step // 3},{number},{'ab'[step // 3 % 2]}\n" for step, number in enumerate(numbers)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "message"),
+    [
+        ("a.txt", "hello", [], "the text is too short to learn from: got 5 characters"),
+        ("a.csv", "text,label\nhi,a\n,b\nyo,a\n", [], "a.csv, line 3, column `text` is empty: got nothing"),
+        ("a.tsv", "source\ttarget\nab\tcd\n\tcd\n", [], "a.tsv, line 3, column `source` is empty: got nothing"),
+        ("a.csv", rows().replace(",b", ",a"), [], "column `kind` has one class only: got 'a' everywhere"),
+        ("a.csv", rows("0", "inf"), [], "a.csv, line 3, column `x` is too large a number: got inf"),
+        ("a.csv", rows("1e300"), [], "a.csv, line 2, column `x` is too large a number: got 1e+300"),
+        ("a.csv", rows("what"), [], "a.csv, line 2, column `x` is not a number: got 'what'"),
+        ("a.csv", "id,x\n1,2\n2,3\n", [], "is too short to forecast"),
+        ("a.csv", rows(), ["--target", "kind,x"], "there are several targets: got kind, x"),
+        ("a.csv", rows("inf"), ["--ignore", "x"], "a.csv has nothing to learn from"),
+    ],
+)
+def test_mistakes_in_a_file_leave_nothing(name: str, content: str, flags: list, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    is_one_line_of_error(quickly(tmp_path / name, tmp_path / "run", *flags), message)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_steps_of_one_row_each_cannot_be_forecast(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\n" + "".join(f"{row},{row}\n" for row in range(30)))
+    is_one_line_of_error(quickly(tmp_path / "a.csv", tmp_path / "run"), "the sequences are too short to forecast")
+
+
+def test_forecasts_of_sequences_shorter_than_the_horizon(tmp_path: Path) -> None:
+    """Some may be, but not all."""
+    (tmp_path / "a.csv").write_text("id,x\n" + "".join(f"{row // 3},{row % 5}\n" for row in range(90)) + "99,1\n99,2\n")
+    too_far = quickly(tmp_path / "a.csv", tmp_path / "run", "--horizon", 3)
+    is_one_line_of_error(too_far, "`--horizon` is longer than the sequences: got 3, expected less than 3")
+    result = quickly(tmp_path / "a.csv", tmp_path / "run", "--horizon", 2)
+    assert result.exit_code == 0, said(result)
+    (tmp_path / "new.csv").write_text("id,x\na,1\n")
+    assert call("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "p.csv").exit_code == 0
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 3
+
+
+def test_no_sequence_at_all(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", lengths=np.array([0, 0]), x=np.ones((0, 2)))
+    is_one_line_of_error(quickly(tmp_path / "a.npz", tmp_path / "run"), "a.npz is empty: got no rows")
 
 
 def test_many_short_series_are_held_out_one_by_one(tmp_path: Path) -> None:
@@ -176,6 +238,18 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert result.exit_code == 0, said(result)
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_killed_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `kill -9`, while it starts, learns and writes; `tools/kill_and_resume.py --command` does so ten times."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert call(*kill_and_resume.command(whole, 3)[3:]).exit_code == 0
+    for kill, moment in kill_and_resume.kills(kill_and_resume.command, 3, random.Random(0)):
+        assert kill(kill_and_resume.command(broken, 3), broken, moment).startswith("killed")
+        kill_and_resume.check_whole(broken)
+    assert call("train", "--resume", broken).exit_code == 0
+    assert kill_and_resume.fingerprint(broken) == kill_and_resume.fingerprint(whole)
 
 
 def test_resuming_a_changed_file_is_refused(tmp_path: Path) -> None:

@@ -174,3 +174,32 @@ def test_the_scope_names_the_cells_variables() -> None:
             decode.BasicDecoder(cell, helper, cell.zero_state(1, torch.float32)), maximum_iterations=1
         )
     assert next(iter(tt.interop.tf_variables(cell))) == "decoder/gru_cell/gates/kernel"
+
+
+# torch itself uses what it has deprecated, and looks at gradients that are not there.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_under_torch_compile_a_graph_ends_here_and_results_are_the_same() -> None:
+    class Speaker(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.cell = torch.nn.Linear(2, 5), tt.GRUCell(5, input_size=5)
+
+        def decoder(self, x: Tensor) -> decode.BasicDecoder:
+            helper = decode.GreedyEmbeddingHelper(torch.eye(5), torch.ones(3, dtype=torch.int64), END)
+            return decode.BasicDecoder(self.cell, helper, torch.tanh(self.first(x)))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            outputs, _, lengths = decode.dynamic_decode(self.decoder(x), maximum_iterations=6)
+            return outputs.rnn_output.sum(1), lengths
+
+    torch._dynamo.reset()
+    model, x = Speaker(), torch.randn(3, 2)
+    found, lengths = torch.compile(model, backend="eager")(x)
+    expected, expected_lengths = model(x)
+    torch.testing.assert_close(found, expected)
+    assert lengths.tolist() == expected_lengths.tolist()
+    gradients = [torch.autograd.grad(result.sum(), model.first.weight)[0] for result in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"dynamic_decode depends on the values of tensors"):
+        torch.compile(decode.dynamic_decode, backend="eager", fullgraph=True)(model.decoder(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import throughtime as tt
 from gpu_cases import CELLS, Batch, check
@@ -35,6 +36,10 @@ def test_options(options: dict[str, object], dtype: torch.dtype) -> None:
 def test_more_rows_than_fit_at_once_and_matrices_that_do_not_fit(dtype: torch.dtype) -> None:
     check("LSTM", Batch(300, 4, 512), dtype, "cuda")
     check("GRU", Batch(64, 4, 1100), dtype, "cuda")
+
+
+def test_a_number_for_each_row_where_many_blocks_share_it() -> None:
+    check("softmax", Batch(64, 5, 1024), torch.float32, "cuda")
 
 
 def run_lstm(cell: tt.RNNCell, x: torch.Tensor) -> torch.Tensor:
@@ -69,6 +74,48 @@ def test_another_stream_and_a_captured_graph() -> None:
         x.mul_(2)
         graph.replay()
         assert torch.equal(captured, run_lstm(cell, x))
+
+
+def test_a_captured_graph_over_lengths() -> None:
+    """What the host says about lengths is a part of the graph."""
+    cell, x = tt.LSTMCell(64, input_size=8).cuda(), torch.randn(9, 12, 8, device="cuda")
+    lengths = [12, 3, 0, 7, 1, 11, 12, 5, 2]
+    with torch.no_grad():
+        tt.dynamic_rnn(cell, x, lengths, dtype=x.dtype)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = tt.dynamic_rnn(cell, x, lengths, dtype=x.dtype)[0]
+        # Other lengths in the memory that the host used.
+        for other in ([1] * 9, [12] * 8 + [3]):
+            tt.dynamic_rnn(cell, x, other, dtype=x.dtype)
+        x.mul_(2)
+        graph.replay()
+        assert torch.equal(captured, tt.dynamic_rnn(cell, x, lengths, dtype=x.dtype)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "graphs"])
+@pytest.mark.parametrize("form", ["dense", "list", "tensor", "packed"])
+def test_nobody_waits_for_the_card(form: str, dtype: torch.dtype) -> None:
+    """Lengths on the host cause no synchronisation, nor does a `PackedSequence` that was made on the card."""
+    cell, x = tt.LSTMCell(24, input_size=8).to("cuda", dtype), torch.randn(9, 45, 8).to("cuda", dtype)
+    ends = [45, 3, 1, 44, 10, 11, 1, 30, 45]
+    lengths = {"list": ends, "tensor": torch.tensor(ends)}.get(form)
+    given = pack_padded_sequence(x, torch.tensor(ends), True, False) if form == "packed" else x
+    data = (given.data if form == "packed" else given).requires_grad_()
+
+    def train() -> None:
+        outputs = tt.dynamic_rnn(cell, given, lengths, dtype=dtype)[0]
+        outputs = outputs.data if form == "packed" else outputs
+        torch.autograd.grad(outputs, [data, *cell.parameters()], torch.ones_like(outputs))
+
+    for _ in range(4):
+        train()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        train()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_autocast_and_inputs_that_are_not_contiguous() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import throughtime as tt
+from throughtime.train.report import _report
 from throughtime.train.report._numbers import histogram, packed, rounded, thinned
 from throughtime.train.report._report import gradient_verdict
 
@@ -183,6 +184,7 @@ def test_helpers_of_numbers() -> None:
         ([0.5, 0.7, 1.0], "It arrives: 2.0 times smaller at the first step than at the last."),
         ([1e6, 1e3, 1.0], "It explodes: 1,000,000 times larger at the first step"),
         ([0.0, 1e-3, 1.0], "It vanishes: nothing is left of it at the first step."),
+        ([0.5, 1.0, 0.0], "It arrives: 2.0 times smaller at the first step than at the last that sends any back."),
         ([1.0, 0.0], "Nothing flows back"),
     ],
 )
@@ -218,3 +220,11 @@ def test_a_report_replaces_an_earlier_one_only_when_it_is_whole(
         broken.write(path)
     assert path.read_text() == before
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_checkout_that_is_not_installed_writes_reports_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise _report.PackageNotFoundError(name)
+
+    monkeypatch.setattr(_report, "version", missing)
+    assert "Written by throughtime from a checkout." in tt.train.Report("A title", "An outcome.").html()

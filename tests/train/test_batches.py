@@ -162,3 +162,15 @@ def test_loader_leaves_the_random_numbers_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     with pytest.raises(ValueError, match="`lengths` do not fit: got 1, expected 4"):
         loader([torch.ones(3)] * 4, 2, lengths=[3])
+
+
+def test_batches_of_ones_own() -> None:
+    def even(examples: list) -> tt.train.Batch:
+        batch = tt.train.pad(examples)
+        return batch._replace(inputs=torch.nn.functional.pad(batch.inputs, (0, 0, 0, batch.inputs.shape[1] % 2)))
+
+    examples = [torch.ones(length, 1) for length in (1, 2, 3, 5)]
+    batches = tt.train.loader(examples, 2, shuffle=False, collate_fn=even)
+    assert [batch.inputs.shape[1] for batch in batches] == [2, 6]
+    with pytest.raises(TypeError, match=r"`collate_fn` must be callable: got .pad., expected a function"):
+        tt.train.loader(examples, 2, collate_fn="pad")

@@ -144,6 +144,7 @@ def test_left_overs_of_a_kill_are_no_checkpoints(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) is None
     fit(**setting(checkpoint_every=9), folder=tmp_path, resume=True)
     assert latest_checkpoint(tmp_path).name == "checkpoint-00000015-epoch"
+    assert not list(tmp_path.glob(".*")), "they are cleared away"
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

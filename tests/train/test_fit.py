@@ -180,7 +180,18 @@ def test_progress(interactive: bool) -> None:
     assert "epoch 1/3" in said
     assert "valid accuracy" in said
     assert "best" in said
-    assert ("sequences/s" in said) == interactive
+    assert ("steps/s" in said) == interactive
+
+
+def test_progress_counts_windows() -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, force_interactive=True, width=150)
+    batches = [pad(examples(6)), pad(examples(6, seed=1))]
+    windows = sum(-(-batch.inputs.shape[1] // 4) for batch in batches)
+    options = {"measure": measure_from, "truncate": 4, "valid": None}
+    fit(**parts() | options | {"train": batches}, epochs=2, watchers=[Progress(console)])
+    assert re.search(rf"\b0/{2 * windows}\b", text.getvalue())
+    assert f"{2 * windows}/{2 * windows}" in text.getvalue()
 
 
 def test_tensorboard(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from throughtime.cells._draws import drawing
 
 
 def recomputed(walk: Callable[..., Any], cell: Any) -> Callable[..., Any]:
@@ -39,14 +40,9 @@ class _Restored:
 
 def _noise_of(cell: Any) -> list[Any]:
     """The state of every source of randomness inside the cell; torch's own generators are torch's to restore."""
-    return [module.noise_state() for module in _noisy(cell)]
+    return [module.noise_state() for _, module in drawing(cell)]
 
 
 def _set_noise(cell: Any, noise: list[Any]) -> None:
-    for module, state in zip(_noisy(cell), noise, strict=True):
+    for (_, module), state in zip(drawing(cell), noise, strict=True):
         module.set_noise_state(state)
-
-
-def _noisy(cell: Any) -> list[Any]:
-    modules = cell.modules() if isinstance(cell, nn.Module) else ()
-    return [module for module in modules if hasattr(module, "noise_state")]

@@ -1,8 +1,8 @@
 """A call that is nothing but its kernel: small networks are called often, and every microsecond around one counts.
 
-Without gradients, an unroll of equally long sequences often has no work outside of its kernel. Where all that the
-kernel reads lies in the inputs, in the state, or in a known place of one of the cell's tensors, its addresses are all
-there is to find out at a call.
+Without gradients, an unroll often has no work outside of its kernel. Where all that the kernel reads lies in the
+inputs, in the state, or in a known place of one of the cell's tensors, its addresses are all there is to find out at
+a call.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ class Direct:
         program = executable.program
         self._kernel = loop.kernel
         self._threads = torch.get_num_threads()
-        self._division = self._kernel.divide(steps, 0, len(steps.active), self._threads)
+        self._usual = steps, self._kernel.divide(steps, 0, len(steps.active), self._threads)
         self._inputs = [program.inputs.index(value) for value in loop.streams]
         self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
         self._matrices = [places[value] for value in loop.matrices]
         self._shapes = [
-            ([steps.total, *(size for size in value.shape if isinstance(size, int))], value.dtype)
-            for value in program.loop.stored
+            ([size for size in value.shape if isinstance(size, int)], value.dtype) for value in program.loop.stored
         ]
         self._outputs = [program.loop.stored.index(value) for value in program.outputs]
         # Parts of these are at known distances from their beginnings only as long as they lie in memory as they do now.
@@ -65,6 +64,9 @@ class Direct:
         outputs, stored = set(program.outputs), set(program.loop.stored)
         if not stored.issuperset(outputs) or len(outputs) < len(program.outputs):
             return None
+        if any(tensor.is_neg() for tensor in tensors):
+            # Their signs wait until somebody reads them, and a kernel reads memory.
+            return None
         if any(value.row_axis for value in stored) or not set(program.inputs).issuperset(loop.streams):
             return None
         env = dict(zip(program.tensors, tensors, strict=True))
@@ -74,19 +76,24 @@ class Direct:
         places = _places(wanted, env, tensors)
         return None if places is None else cls(executable, loop, steps, tensors, places)
 
-    def run(self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]) -> list[Tensor] | None:
+    def run(
+        self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor], steps: Steps
+    ) -> list[Tensor] | None:
         """The outputs [N, ...]; the state changes in place. None if something lies elsewhere than it did."""
         if torch.get_num_threads() != self._threads or not all(leaf.ndim for leaf in state):
             return None
         if any(not leaf.is_contiguous() or leaf.is_neg() for leaf in inputs):
             return None
         for index, strides in self._strides:
-            if tensors[index].stride() != strides:
+            if tensors[index].stride() != strides or tensors[index].is_neg():
                 return None
         starts = [tensor.data_ptr() for tensor in tensors]
-        stored = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in self._shapes]
+        stored = [torch.empty((steps.total, *shape), dtype=dtype, device="cpu") for shape, dtype in self._shapes]
+        usual, division = self._usual
+        if steps is not usual:
+            division = self._kernel.divide(steps, 0, len(steps.active), self._threads)
         self._kernel.launch(
-            self._division,
+            division,
             [
                 *[inputs[index].data_ptr() for index in self._inputs],
                 *[

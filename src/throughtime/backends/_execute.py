@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from throughtime.backends._again import previous
+from throughtime.backends._keeping import Keeping, Kept, Returned
 from throughtime.backends._memory import empty as _reused
-from throughtime.backends._moves import shifted
+from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Graph, Node, Program, Section, Value
 
 Loops = Sequence[Any]
 """The compiled loop of the forward program and, if there is one, of the backward program."""
+
+Starts = Sequence[Tensor] | Mapping[int, Tensor]
+"""States by their place: all of them, or those that are asked for."""
 
 
 class Executable:
@@ -25,9 +32,7 @@ class Executable:
         self.program = program
         self.loops = loops
         adjoint = program.adjoint
-        # In a fixed order: an operator of torch hands these from its forward to its backward call by place.
-        kept = [] if adjoint is None else adjoint.saved
-        wanted = {*program.outputs, *kept}
+        wanted = {*program.outputs, *program.kept}
         read = {*loops[0].takes, *program.after.takes, *wanted}
         self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})
         self._invariant = _function(program.invariant, read | {*program.before.takes})
@@ -42,18 +47,20 @@ class Executable:
             for section in (program.invariant, program.before, program.loop, program.after)
             for node in section.nodes
         )
-        # What a backward pass must find again; the cell's own tensors and the inputs are kept anyway.
+        # What a backward pass must find again; the cell's own tensors and the inputs are kept anyway. In a fixed order:
+        # an operator of torch hands these from its forward to its backward call by place.
         given = {*program.tensors, *program.inputs, *program.literals}
-        lagged = [] if adjoint is None else [new for old, new in program.states if old in set(adjoint.lagged)]
-        self.kept = [value for value in dict.fromkeys([*kept, *lagged]) if value not in given]
+        self.kept = [value for value in program.kept if value not in given]
         if adjoint is not None:
             gradients = set(adjoint.gradients)
             read = {*loops[1].takes, *adjoint.after.takes, *gradients}
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes})
             self._adjoint_before = _function(adjoint.before, read, reuse=set(adjoint.before.gives) - gradients)
             self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
-            self._lagged = [index for index, (old, _) in enumerate(program.states) if old in set(adjoint.lagged)]
-        self._afterwards: dict[tuple[bool, ...], TorchFunction] = {}
+            self._lagged = [
+                (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
+            ]
+        self._afterwards: dict[tuple[bool, ...], tuple[TorchFunction, TorchFunction, list[Value]]] = {}
 
     def in_kernels(self, before: Section) -> list[Node]:
         """The nodes of a section before a loop that are left to the kernel of the loop."""
@@ -61,6 +68,12 @@ class Executable:
         own = self._before if before is self.program.before or adjoint is None else self._adjoint_before
         kept = set(map(id, Graph(before.nodes).needed_for(own.gives)))
         return [node for node in before.nodes if id(node) not in kept]
+
+    @cached_property
+    def keeping(self) -> Keeping:
+        """What blocks of steps keep for the backward pass when memory is swapped."""
+        lagged = [index for index, _, _ in self._lagged]
+        return Keeping(self.program, self.kept, lagged, is_random=self.is_random)
 
     @property
     def works_before(self) -> bool:
@@ -78,31 +91,61 @@ class Executable:
         return env
 
     def forward(
-        self, env: Env, state: Sequence[Tensor], steps: Steps, generators: Any, chunk: int | None
+        self,
+        env: Env,
+        state: Sequence[Tensor],
+        steps: Steps,
+        generators: Any,
+        chunk: int | None,
+        kept: Kept | None = None,
     ) -> tuple[list[Tensor], list[Tensor], Env]:
         """The outputs [N, ...], the final state [B, ...], and the values that a backward pass needs.
 
         `env` holds the cell's tensors, the inputs [N, ...] and what was drawn. What is computed for many steps at once
-        is computed for `chunk` of them; None means all.
+        is computed for `chunk` of them; None means all. What the blocks of `kept` keep is not among the values.
         """
         program = self.program
         self._invariant.run(0, env, generators)
         carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
         device = carried[0].device
+        if kept is not None:
+            return self._forward_keeping(env, carried, steps, generators, kept)
         outside = self.works_before or self._after.gives
         if chunk is None or chunk >= len(steps.active) or not outside:
             # Packed rows are unpacked before anybody sees them.
             stored = self._streams.make(steps.total, device, hidden=steps.is_ragged)
             self._run_forward(env, carried, steps, generators, stored)
             return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
-        wanted = list(dict.fromkeys([*program.outputs, *self.kept]))
-        whole = _Whole(steps.total, wanted)
-        for block, rows, _ in _blocks(steps, chunk):
-            local = {value: tensor[rows] if value.has_rows else tensor for value, tensor in env.items()}
-            stored = [whole.room(value, rows, block.total, device) for value in program.loop.stored]
-            self._run_forward(local, [leaf[: block.batch_size] for leaf in carried], block, generators, stored)
-            whole.collect(local, rows, add=False)
+        whole = _Whole(steps.total, list(dict.fromkeys([*program.outputs, *self.kept])), device)
+        for block, rows, _ in _blocks(steps, _every(steps, chunk)):
+            self._run_block(env, carried, block, rows, generators, whole)
         return [whole[value] for value in program.outputs], carried, {value: whole[value] for value in self.kept}
+
+    def _forward_keeping(
+        self, env: Env, carried: list[Tensor], steps: Steps, generators: Any, kept: Kept
+    ) -> tuple[list[Tensor], list[Tensor], Env]:
+        """The forward pass in blocks, each of which hands on what it keeps."""
+        outputs, stays = self.program.outputs, kept.keeping.stays
+        wanted = list(dict.fromkeys([*outputs, *(value for value in stays if value not in env)]))
+        whole = _Whole(steps.total, wanted, carried[0].device)
+        with kept.departures() as departures:
+            for place, (block, rows, _) in enumerate(_blocks(steps, kept.firsts)):
+                starts = [leaf[: block.batch_size].clone() for leaf in carried]
+                local = self._run_block(env, carried, block, rows, generators, whole)
+                kept.add(place, local, starts, departures)
+                # Nothing of a block is left when the next one runs.
+                del local, starts
+        return [whole[value] for value in outputs], carried, {v: env[v] if v in env else whole[v] for v in stays}
+
+    def _run_block(
+        self, env: Env, carried: list[Tensor], block: Steps, rows: slice | None, generators: Any, whole: _Whole
+    ) -> Env:
+        """Run the steps of a block, and add what it has computed to the whole."""
+        local = _part(env, rows)
+        stored = [whole.room(value, rows, block.total) for value in self.program.loop.stored]
+        self._run_forward(local, [leaf[: block.batch_size] for leaf in carried], block, generators, stored)
+        whole.collect(local, rows, add=False)
+        return local
 
     def _run_forward(
         self, env: Env, carried: Sequence[Tensor], steps: Steps, generators: Any, stored: Sequence[Tensor]
@@ -121,8 +164,12 @@ class Executable:
         steps: Steps,
         wanted: tuple[bool, ...],
         chunk: int | None,
+        returned: Returned | None = None,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-        """Gradients of tensors and inputs as far as they are `wanted`, and of the initial state."""
+        """Gradients of tensors and inputs as far as they are `wanted`, and of the initial state.
+
+        What is not in `env` because blocks have kept it is `returned`.
+        """
         adjoint = self.program.adjoint
         assert adjoint is not None
         device = initial[0].device
@@ -133,51 +180,80 @@ class Executable:
         self._adjoint_invariant.run(0, env)
         pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
         gradients = [value if want else None for value, want in pairs]
-        whole = _Whole(steps.total, [value for value in gradients if value is not None])
-        after = self._after_backward(wanted, gradients)
-        for block, rows, first in _blocks(steps, chunk, backwards=True):
-            local = env if rows is None else {v: t[rows] if v.has_rows else t for v, t in env.items()}
-            lagged = self._lagged_streams(env, initial, steps, block, rows, first)
-            for value, (stream, start) in lagged.items():
-                if value in after.takes or value in self._adjoint_before.takes:
-                    local[value] = _previous(block, stream, start)
-            self._adjoint_before.run(block.total, local)
-            if rows is None:
-                front, stored = carried, self._adjoint_streams.make(block.total, device)
+        firsts = _every(steps, chunk) if returned is None else returned.firsts
+        after, last, summed = self._after_backward(wanted, gradients, in_blocks=len(firsts) > 1)
+        whole = _Whole(steps.total, summed, device)
+        if returned is not None:
+            returned.begin(env)
+        for block, rows, first in _blocks(steps, firsts, backwards=True):
+            local = env if rows is None else _part(env, rows)
+            if returned is None:
+                starts = self._starts(env, initial, steps, block, first)
             else:
-                front = [leaf[: block.batch_size] for leaf in carried]
-                stored = [whole.room(value, rows, block.total, device) for value in adjoint.loop.stored]
-            self.loops[1].run(local, lagged, front, stored, block, None)
-            self._adjoint_streams.enter(local, stored)
-            after.run(block.total, local)
-            whole.collect(local, rows, add=True)
+                starts = returned.enter_next(local, block)
+            front = carried if rows is None else [leaf[: block.batch_size] for leaf in carried]
+            self._run_backward(local, starts, front, block, rows, after, whole)
+            # Nothing of a block is left when the next one comes in.
+            del local, starts
+        env.update(whole.found)
+        last.run(0, env)
         states: list[Tensor | None] = [None] * len(initial)
         for index, gradient in zip(adjoint.carries, carried, strict=True):
             states[index] = gradient
-        return [None if value is None else whole[value] for value in gradients], states
+        return [None if value is None else env[value] for value in gradients], states
 
-    def _lagged_streams(
-        self, env: Env, initial: Sequence[Tensor], steps: Steps, block: Steps, rows: slice | None, first: int
-    ) -> dict[Value, tuple[Tensor, Tensor]]:
-        """For each state that is needed as it was: the stream of new states, and what the first step found."""
-        found = {}
-        for index in self._lagged:
-            old, new = self.program.states[index]
-            stream, start = env[new], initial[index]
-            if rows is not None:
-                start = steps.rows(stream, first - 1)[: block.batch_size] if first else start
-                stream = stream[rows]
-            found[old] = (stream, start)
-        return found
+    def _run_backward(
+        self,
+        env: Env,
+        starts: Starts,
+        carried: Sequence[Tensor],
+        steps: Steps,
+        rows: slice | None,
+        after: TorchFunction,
+        whole: _Whole,
+    ) -> None:
+        adjoint = self.program.adjoint
+        assert adjoint is not None
+        lagged = {old: (env[new], starts[index]) for index, old, new in self._lagged}
+        for value, (stream, start) in lagged.items():
+            if value not in env and (value in after.takes or value in self._adjoint_before.takes):
+                env[value] = previous(steps, stream, start)
+        self._adjoint_before.run(steps.total, env)
+        if rows is None:
+            stored = self._adjoint_streams.make(steps.total, whole.device)
+        else:
+            stored = [whole.room(value, rows, steps.total) for value in adjoint.loop.stored]
+        self.loops[1].run(env, lagged, carried, stored, steps, None)
+        self._adjoint_streams.enter(env, stored)
+        after.run(steps.total, env)
+        whole.collect(env, rows, add=True)
 
-    def _after_backward(self, wanted: tuple[bool, ...], gradients: Sequence[Value | None]) -> TorchFunction:
-        """The last section, as far as the gradients that are wanted need it."""
-        found = self._afterwards.get(wanted)
+    def _starts(self, env: Env, initial: Sequence[Tensor], steps: Steps, block: Steps, first: int) -> Starts:
+        """For each state that is needed as it was, by its place, what the first step of a block found."""
+        if not first:
+            return initial
+        return {index: steps.rows(env[new], first - 1)[: block.batch_size] for index, _, new in self._lagged}
+
+    def _after_backward(
+        self, wanted: tuple[bool, ...], gradients: Sequence[Value | None], *, in_blocks: bool
+    ) -> tuple[TorchFunction, TorchFunction, list[Value]]:
+        """The last section, as far as the gradients that are wanted need it: for each block, and for the sums of all.
+
+        The third is what is to be put together or summed up.
+        """
+        found = self._afterwards.get((*wanted, in_blocks))
         if found is None:
             assert self.program.adjoint is not None
             results = [value for value in gradients if value is not None]
             nodes = Graph(self.program.adjoint.after.nodes).needed_for(results)
-            found = self._afterwards[wanted] = _function(Section("after", nodes), set(results), reuse=())
+            last: list[Node] = []
+            if in_blocks:
+                nodes, last = _until_sums(rephrase(nodes, results))
+            wanted_here = {*results, *(value for node in last for value in node.values)}
+            for_block = _function(Section("after", nodes), wanted_here, reuse=())
+            for_all = _function(Section("last", last), set(results))
+            summed = dict.fromkeys([*for_block.gives, *(value for value in results if value not in for_all.gives)])
+            found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))
         return found
 
     def differentiable(
@@ -231,51 +307,70 @@ class _Streams:
 class _Whole:
     """Values of all steps, put together from those of blocks; a single block is taken as it is."""
 
-    def __init__(self, rows: int, wanted: Sequence[Value]) -> None:
+    def __init__(self, rows: int, wanted: Sequence[Value], device: torch.device) -> None:
+        self.device = device
         self._rows = rows
-        self._wanted = wanted
-        self._found: Env = {}
+        # Once each: two parameters may have the same gradient.
+        self._wanted = list(dict.fromkeys(wanted))
+        self.found: Env = {}
 
     def __getitem__(self, value: Value) -> Tensor:
-        return self._found[value]
+        return self.found[value]
 
-    def room(self, value: Value, rows: slice | None, count: int, device: torch.device) -> Tensor:
+    def room(self, value: Value, rows: slice | None, count: int) -> Tensor:
         """Memory [count, ...] for what the loop stores, where possible in its final place."""
         shape = [size for size in value.shape if isinstance(size, int)]
         if rows is None or value not in self._wanted:
-            return torch.empty(count, *shape, dtype=value.dtype, device=device)
-        if value not in self._found:
-            stream = torch.empty(self._rows, *shape, dtype=value.dtype, device=device)
-            self._found[value] = turned(value, stream)
-        return self._found[value].movedim(value.row_axis or 0, 0)[rows]
+            return torch.empty(count, *shape, dtype=value.dtype, device=self.device)
+        if value not in self.found:
+            stream = torch.empty(self._rows, *shape, dtype=value.dtype, device=self.device)
+            self.found[value] = turned(value, stream)
+        return self.found[value].movedim(value.row_axis or 0, 0)[rows]
 
     def collect(self, local: Env, rows: slice | None, *, add: bool) -> None:
         """Take from a block what is wanted: rows go to their places; what has none is added up, or always the same."""
         for value in self._wanted:
             part = local[value]
             if rows is None:
-                self._found[value] = part
+                self.found[value] = part
             elif not value.has_rows:
-                self._found[value] = self._found[value] + part if add and value in self._found else part
+                self.found[value] = self.found[value] + part if add and value in self.found else part
             else:
                 axis = value.row_axis or 0
-                if value not in self._found:
+                if value not in self.found:
                     shape = [size if isinstance(size, int) else self._rows for size in value.shape]
-                    self._found[value] = part.new_empty(shape)
-                place = self._found[value].movedim(axis, 0)[rows]
+                    self.found[value] = part.new_empty(shape)
+                place = self.found[value].movedim(axis, 0)[rows]
                 if place.data_ptr() != part.data_ptr():
                     place.copy_(part.movedim(axis, 0))
 
 
-def _blocks(steps: Steps, chunk: int | None, *, backwards: bool = False) -> Iterator[tuple[Steps, slice | None, int]]:
-    """The steps in blocks of `chunk`, each with its rows (None for all) and its first step."""
+def _every(steps: Steps, chunk: int | None) -> Sequence[int]:
+    """The first steps of blocks of `chunk` steps; None is all of them."""
     count = len(steps.counts)
-    if chunk is None or chunk >= count:
+    return range(0, count, count if chunk is None else chunk)
+
+
+def _blocks(
+    steps: Steps, firsts: Sequence[int], *, backwards: bool = False
+) -> Iterator[tuple[Steps, slice | None, int]]:
+    """The steps in blocks, each with its rows (None for all) and its first step."""
+    if len(firsts) == 1:
         yield steps, None, 0
         return
-    starts = range(0, count, chunk)
-    for first in reversed(starts) if backwards else starts:
-        yield *steps.block(first, min(first + chunk, count)), first
+    spans = [*itertools.pairwise([*firsts, len(steps.counts)])]
+    for first, last in reversed(spans) if backwards else spans:
+        yield *steps.block(first, last), first
+
+
+def _part(env: Env, rows: slice | None) -> Env:
+    """The values of a block of steps."""
+    if rows is None:
+        return dict(env)
+    return {
+        value: tensor[(slice(None),) * (value.row_axis or 0) + (rows,)] if value.has_rows else tensor
+        for value, tensor in env.items()
+    }
 
 
 def _walk(
@@ -313,10 +408,26 @@ def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] | Non
     return TorchFunction(section.name, nodes, [value for value in section.gives if value in wanted], reuse)
 
 
-def _previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:
-    """For every row of every step the row of the step before it."""
-    found = shifted(stream, initial, steps.active, steps.offset) if steps.is_ragged else None
-    return steps.previous(stream, initial) if found is None else found
+def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """Nodes that see rows, and what is made of sums over them: a gradient is as good a sum of all blocks before that.
+
+    Gradients are linear in what they are made of.
+    """
+    first: list[Node] = []
+    last: list[Node] = []
+    sums: set[Value] = set()
+    for node in nodes:
+        if any(value.has_rows for value in (*node.values, *node.results)):
+            if any(value in one.results for one in last for value in node.values):
+                return list(nodes), []
+            first.append(node)
+            sums.update(value for value in node.results if not value.has_rows)
+        elif sums.isdisjoint(node.values):
+            first.append(node)
+        else:
+            last.append(node)
+            sums.update(node.results)
+    return first, last
 
 
 def turned(value: Value, stream: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 # Below this size torch's memory is used again by the C library anyway.
-SMALLEST_BYTES = 1 << 17
+SMALLEST_BYTES = 1 << 22
 _ALIGNMENT = 64
 # How much larger than wanted a piece of memory may be.
 _SLACK = 1.5

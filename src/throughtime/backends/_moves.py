@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from throughtime.backends import numba
 from throughtime.backends._memory import empty
-
-Places = NDArray[np.int64]
+from throughtime.backends._order import Order
 
 
 def can_move() -> bool:
@@ -24,28 +22,25 @@ def can_move() -> bool:
 
 
 class Moves:
-    """Where the rows of a batch of padded sequences lie, in the order of the loop: longest first.
+    """The rows of a batch of padded sequences to the order of the loop and back.
 
-    `begin` is the place of the first step of each row among all padded rows, `time_step` the distance to the next.
+    From the first step of a sequence to that of the next it is `row_step` rows, from a step to the next `time_step`.
     `positions` says where all packed rows lie among the padded ones, if torch has to move them.
     """
 
     def __init__(
         self,
-        begin: Places,
-        length: Places,
-        active: Places,
+        order: Order,
         positions: Callable[[], Tensor],
         *,
         time: int,
+        row_step: int,
         time_step: int,
         backwards: bool,
     ) -> None:
-        self._positions = positions
-        self._begin, self._length = np.ascontiguousarray(begin), np.ascontiguousarray(length)
-        self._offset = np.cumsum(active) - active
-        self._total = int(length.sum())
-        self._time, self._time_step, self._backwards = time, time_step, backwards
+        self.order, self._positions = order, positions
+        self._padded = len(order.rows) * time
+        self._frame = (*order.addresses, int(backwards), row_step, time_step, time)
 
     def pack(self, padded: Tensor) -> Tensor:
         """The rows of all steps [N, ...] of `padded` [B T, ...]."""
@@ -55,7 +50,7 @@ class Moves:
         if not _has_memory(padded):
             return padded.index_select(0, self._positions())
         padded = padded.resolve_neg().contiguous()
-        packed = empty((self._total, *padded.shape[1:]), padded.dtype, padded.device)
+        packed = empty((self.order.total, *padded.shape[1:]), padded.dtype, padded.device)
         self._move(packed, padded, unpack=False)
         return packed
 
@@ -64,32 +59,27 @@ class Moves:
         if packed.requires_grad and torch.is_grad_enabled():
             padded: Tensor = _Unpack.apply(self, packed)  # type: ignore[no-untyped-call]
             return padded
-        count = len(self._begin) * self._time
         if not _has_memory(packed):
-            return packed.new_zeros(count, *packed.shape[1:]).index_add(0, self._positions(), packed)
+            return packed.new_zeros(self._padded, *packed.shape[1:]).index_add(0, self._positions(), packed)
         packed = packed.resolve_neg().contiguous()
-        padded = torch.empty(count, *packed.shape[1:], dtype=packed.dtype, device="cpu")
+        padded = torch.empty(self._padded, *packed.shape[1:], dtype=packed.dtype, device="cpu")
         self._move(packed, padded, unpack=True)
         return padded
 
     def _move(self, packed: Tensor, padded: Tensor, *, unpack: bool) -> None:
         size = packed.dtype.itemsize * math.prod(packed.shape[1:])
-        tables = (self._offset.ctypes.data, self._begin.ctypes.data, self._length.ctypes.data)
-        ways = (int(self._backwards), self._time_step, self._time)
-        frames = [
-            array("q", (packed.data_ptr(), padded.data_ptr(), *tables, *ways, first, last, size, int(unpack)))
-            for first, last in self._shards(size * self._total)
-        ]
-        numba.move(frames)
+        head = (packed.data_ptr(), padded.data_ptr(), *self._frame)
+        shards = self._shards(size * self.order.total)
+        numba.move([array("q", (*head, first, last, size, int(unpack))) for first, last in shards])
 
     def _shards(self, nbytes: int) -> list[tuple[int, int]]:
         """Ranges of rows with about as many steps, for each thread that is worth it."""
-        count = max(1, min(torch.get_num_threads(), nbytes // numba.WORTH_A_THREAD))
-        if count == 1:
-            return [(0, len(self._length))]
-        steps = np.cumsum(self._length)
+        count = min(torch.get_num_threads(), nbytes // numba.WORTH_A_THREAD)
+        if count <= 1:
+            return [(0, len(self.order.length))]
+        steps = np.cumsum(self.order.length)
         cuts = np.searchsorted(steps, steps[-1] * np.arange(1, count) / count).tolist()
-        return list(zip([0, *cuts], [*cuts, len(self._length)], strict=True))
+        return list(zip([0, *cuts], [*cuts, len(self.order.length)], strict=True))
 
 
 def _has_memory(tensor: Tensor) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from throughtime.cells._draws import drawing
 from throughtime.compiler import Source
 
 
@@ -46,13 +47,8 @@ class Noise:
                 self._set_modules(now)
 
     def _module_states(self) -> dict[str, Any]:
-        return {path: module.noise_state() for path, module in _noisy(self._cell)}
+        return {path: module.noise_state() for path, module in drawing(self._cell)}
 
     def _set_modules(self, states: dict[str, Any]) -> None:
-        for path, module in _noisy(self._cell):
+        for path, module in drawing(self._cell):
             module.set_noise_state(states[path])
-
-
-def _noisy(cell: Any) -> list[tuple[str, Any]]:
-    named = cell.named_modules() if isinstance(cell, torch.nn.Module) else ()
-    return [(path, module) for path, module in named if hasattr(module, "noise_state")]

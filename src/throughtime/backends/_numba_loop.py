@@ -20,8 +20,8 @@ def lower(program: Program) -> list[Lowered | str]:
     What nobody but a loop wants of the work before it the kernel does itself, a few steps at a time.
     """
     adjoint = program.adjoint
-    kept = [] if adjoint is None else adjoint.saved
-    lowered = [_lower(program.loop, [], program.before, [*program.outputs, *program.after.takes, *kept])]
+    wanted = [*program.outputs, *program.after.takes, *program.kept]
+    lowered = [_lower(program.loop, [], program.before, wanted)]
     if adjoint is not None:
         wanted = [*adjoint.gradients, *adjoint.after.takes]
         lowered.append(_lower(adjoint.loop, adjoint.lagged, adjoint.before, wanted))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._execute import Executable
+from throughtime.backends._keeping import Kept
+from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
@@ -18,7 +20,8 @@ class Call(NamedTuple):
     """What an unroll is made with, besides tensors.
 
     `drawn` are the random numbers that serve the whole sequence; `chunk` is for how many steps to compute at once what
-    does not depend on the state.
+    does not depend on the state; with `swap` what the backward pass needs waits on the host. With `moves` the rows come
+    padded, in the order of the batch, and leave so.
     """
 
     executable: Executable
@@ -26,6 +29,26 @@ class Call(NamedTuple):
     noise: Noise
     drawn: Env
     chunk: int | None
+    swap: bool = False
+    moves: Moves | None = None
+
+    def enter(self, rows: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Rows of all steps and a state, or gradients of them as far as there are any, as the loop wants them."""
+        moves = self.moves
+        if moves is None:
+            return list(rows), list(state)
+        return _each(moves.pack, rows), _each(moves.order.sort, state)
+
+    def leave(self, rows: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The reverse."""
+        moves = self.moves
+        if moves is None:
+            return list(rows), list(state)
+        return _each(moves.unpack, rows), _each(moves.order.unsort, state)
+
+
+def _each(move: Callable[[Tensor], Tensor], leaves: Sequence[Any]) -> list[Any]:
+    return [None if leaf is None else move(leaf) for leaf in leaves]
 
 
 def run(
@@ -34,9 +57,10 @@ def run(
     """Outputs [N, ...] and the final state [B, ...]."""
     if call.executable.program.adjoint is None:
         with torch.no_grad():
-            env = environment(call, tensors, inputs)
-            outputs, final, _ = call.executable.forward(env, state, call.steps, call.noise.generator, call.chunk)
-        return outputs, final
+            rows, start = call.enter(inputs, state)
+            env = environment(call, tensors, rows)
+            outputs, final, _ = call.executable.forward(env, start, call.steps, call.noise.generator, call.chunk)
+            return call.leave(outputs, final)
     results = _Unroll.apply(  # type: ignore[no-untyped-call]
         call, len(tensors), len(inputs), *tensors, *inputs, *state
     )
@@ -60,15 +84,25 @@ class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, tensor_count: int, input_count: int, *leaves: Tensor) -> tuple[Tensor, ...]:
         split = tensor_count + input_count
-        env = environment(call, leaves[:tensor_count], leaves[tensor_count:split])
+        rows, state = call.enter(leaves[tensor_count:split], leaves[split:])
+        env = environment(call, leaves[:tensor_count], rows)
+        device = leaves[split].device
+        swapped = call.executable.keeping.plan(call.steps, call.chunk, device) if call.swap else None
         outputs, final, kept = call.executable.forward(
-            env, leaves[split:], call.steps, call.noise.generator, call.chunk
+            env, state, call.steps, call.noise.generator, call.chunk, swapped
         )
-        ctx.call, ctx.tensor_count, ctx.split = call, tensor_count, split
-        results = _distinct([*outputs, *final], leaves)
-        ctx.save_for_backward(*leaves, *kept.values())
+        ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
+        rows_out, state_out = call.leave(outputs, final)
+        results = _distinct([*rows_out, *state_out], leaves)
+        moved = () if call.moves is None else (*rows, *state)
+        # Autograd knows how long saved tensors are wanted, wherever they are.
+        ctx.save_for_backward(*leaves, *moved, *kept.values(), *(() if swapped is None else swapped.take()))
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(result for result in results if not result.is_floating_point()))
+        adjoint = call.executable.program.adjoint
+        of_outputs = [] if adjoint is None else adjoint.output_tangents
+        constant = [result for result, tangent in zip(results, of_outputs, strict=False) if tangent is None]
+        whole = [result for result in results if not result.is_floating_point()]
+        ctx.mark_non_differentiable(*constant, *whole)
         return results
 
     @staticmethod
@@ -79,15 +113,26 @@ class _Unroll(torch.autograd.Function):
         leaves = saved[: len(needed)]
         if torch.is_grad_enabled():
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
-        state = leaves[ctx.split :]
-        env = environment(call, leaves[: ctx.tensor_count], leaves[ctx.tensor_count : ctx.split])
-        env.update(zip(call.executable.kept, saved[len(needed) :], strict=True))
+        kept = saved[len(needed) :]
+        moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
+        if call.moves is not None:
+            moved, kept = kept[: len(moved)], kept[len(moved) :]
+        env = environment(call, leaves[: ctx.tensor_count], moved[:inputs])
+        swapped: Kept | None = ctx.swapped
         count = len(call.executable.program.outputs)
-        wanted = tuple(needed[: ctx.split])
-        found, states = call.executable.backward(
-            env, state, gradients[:count], gradients[count:], call.steps, wanted, call.chunk
-        )
-        return (None, None, None, *found, *states)
+        tangents = call.enter(gradients[:count], gradients[count:])
+        arguments = (env, moved[inputs:], *tangents, call.steps, tuple(needed[: ctx.split]), call.chunk)
+        if swapped is None:
+            env.update(zip(call.executable.kept, kept, strict=True))
+            found, states = call.executable.backward(*arguments)
+        else:
+            split = len(swapped.keeping.stays)
+            env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
+            with swapped.returned(kept[split:]) as returned:
+                found, states = call.executable.backward(*arguments, returned)
+        of_tensors, of_inputs = found[: ctx.tensor_count], found[ctx.tensor_count :]
+        of_inputs, of_state = call.leave(of_inputs, states)
+        return (None, None, None, *of_tensors, *of_inputs, *of_state)
 
 
 def _distinct(results: list[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -107,11 +152,13 @@ def _differentiably(
     with torch.enable_grad(), call.noise.again():
         # The leaves may depend on each other, say a state on the weights; gradients are those of this unroll alone.
         own = [leaf.view_as(leaf) for leaf in leaves]
-        env = environment(call, own[:tensor_count], own[tensor_count:split])
-        outputs, final = call.executable.differentiable(env, own[split:], call.steps, call.noise.generator)
+        rows, state = call.enter(own[tensor_count:split], own[split:])
+        env = environment(call, own[:tensor_count], rows)
+        outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
+        results = [leaf for leaves in call.leave(outputs, final) for leaf in leaves]
     pairs = [
         (result, gradient)
-        for result, gradient in zip((*outputs, *final), gradients, strict=True)
+        for result, gradient in zip(results, gradients, strict=True)
         if gradient is not None and result.requires_grad
     ]
     wanted = [leaf for leaf, need in zip(own, needed, strict=True) if need]

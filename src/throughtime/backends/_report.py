@@ -5,9 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from throughtime.backends._execute import Executable
+from throughtime.backends._host_streams import is_apart
 from throughtime.backends._select import Choice
+from throughtime.backends._steps import Steps
 from throughtime.compiler import Loop, Node, Program, Section, Value
 
 
@@ -16,7 +21,7 @@ class Plan:
     """How an unroll would run: `print(plan)` is for people.
 
     `backend` runs it, and `reasons` say of each better backend why it does not. `program` is the compiled step (None
-    on the reference), `source` the generated kernels.
+    on the reference), `source` the generated kernels, `memory` what is swapped if anything should be.
     """
 
     backend: str
@@ -25,20 +30,34 @@ class Plan:
     source: str
     title: str = field(repr=False, default="")
     executable: Executable | None = field(repr=False, default=None)
+    memory: str = ""
 
     def __str__(self) -> str:
         lines = [self.title, f"runs on: {self.backend}"]
         lines += [f"not on {name}: {reason}" for name, reason in self.reasons.items()]
+        lines += [f"memory: {self.memory}"] if self.memory else []
         if self.program is not None:
             lines += ["", *_program_lines(self.program, self.executable)]
         return "\n".join(lines)
 
 
-def make_plan(choice: Choice, title: str) -> Plan:
+def make_plan(choice: Choice, title: str, memory: str = "") -> Plan:
     """The plan behind a choice."""
     loops = [] if choice.executable is None else choice.executable.loops
     source = "\n\n".join(loop.source for loop in loops)
-    return Plan(choice.backend, choice.reasons, choice.program, source, title, choice.executable)
+    return Plan(choice.backend, choice.reasons, choice.program, source, title, choice.executable, memory)
+
+
+def swapped_memory(choice: Choice, steps: Steps, device: torch.device) -> str:
+    """What of the memory of a call waits on the host, if it should."""
+    if not is_apart(device):
+        return f"not swapped, since the tensors are on {device}"
+    if choice.executable is None:
+        return "what each step saves waits on the host"
+    if choice.executable.program.adjoint is None:
+        return "nothing waits on the host, since nothing is differentiated"
+    kept = choice.executable.keeping.plan(steps, None, device)
+    return "nothing waits on the host, so little is kept for the backward pass" if kept is None else str(kept)
 
 
 def _program_lines(program: Program, executable: Executable | None) -> Iterator[str]:
@@ -48,15 +67,18 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     yield from _before_lines("", program.before, executable)
     yield from _section_lines("in the loop, at every step", program.loop.nodes)
     yield from _section_lines("after the loop, for all steps at once", program.after.nodes)
-    yield from _cost_lines("forward", program.loop, [program.before, program.after])
+    loops = [None, None] if executable is None else [*executable.loops, None]
+    yield from _cost_lines("forward", program.loop, [program.before, program.after], _streams(program.loop, loops[0]))
     adjoint = program.adjoint
     if adjoint is None:
         return
     yield ""
+    yield from _section_lines("backward: once, from parameters", adjoint.invariant.nodes)
     yield from _before_lines("backward: ", adjoint.before, executable)
     yield from _section_lines("backward: in the loop, at every step", adjoint.loop.nodes)
     yield from _section_lines("backward: after the loop, for all steps at once", adjoint.after.nodes)
-    yield from _cost_lines("backward", adjoint.loop, [adjoint.before, adjoint.after])
+    read = [*_streams(adjoint.loop, loops[1]), *(value for value in adjoint.loop.reads if value in adjoint.lagged)]
+    yield from _cost_lines("backward", adjoint.loop, [adjoint.before, adjoint.after], list(dict.fromkeys(read)))
     made = {*program.before.gives, *program.loop.gives, *program.after.gives}
     lagged = [new for old, new in program.states if old in set(adjoint.lagged)]
     saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
@@ -80,10 +102,14 @@ def _section_lines(title: str, nodes: list[Node]) -> Iterator[str]:
         yield from textwrap.wrap(str(node), 116, initial_indent="    ", subsequent_indent="        ")
 
 
-def _cost_lines(name: str, loop: Loop, others: list[Section]) -> Iterator[str]:
+def _streams(loop: Loop, compiled: Any) -> list[Value]:
+    """What a loop reads for each row; a kernel that does some of the work ahead of it reads less."""
+    return [value for value in (loop.reads if compiled is None else compiled.takes) if value.has_rows]
+
+
+def _cost_lines(name: str, loop: Loop, others: list[Section], streams: list[Value]) -> Iterator[str]:
     inside = sum(map(flops, loop.nodes))
     outside = sum(flops(node) for section in others for node in section.nodes)
-    streams = [value for value in loop.reads if value.has_rows]
     constants = [value for value in loop.reads if not value.has_rows]
     yield (
         f"{name}, a step and row: {inside:,} FLOPs in the loop, {outside:,} outside of it; "

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from throughtime import _nest
 from throughtime._errors import problem
@@ -156,7 +158,6 @@ def choose(
     state: Any,
     *,
     keep_states: bool = False,
-    swap_memory: bool = False,
     differentiate: bool | None = None,
 ) -> Choice:
     """The best backend for a step over `rows` [N, ...] of `inputs` from `state` [B, ...]; a named one must be able.
@@ -172,21 +173,23 @@ def choose(
         return Choice("reference", None)
     leaves = _nest.flatten(state)
     candidates = _candidates(rows[0].device, wanted)
-    if differentiate is not None:
-        # An operator has no other way than a compiled one.
-        candidates = candidates or ["aten"]
     # Somebody who knows whether to differentiate asks from within an operator, where tracing has come to its end.
-    reason = _situation(step.cell, rows, leaves, swap_memory, inside_operator=differentiate is not None)
+    reason = _situation(step.cell, rows, leaves, inside_operator=differentiate is not None)
     if reason is not None:
         return _fall_back(wanted, dict.fromkeys(candidates, reason))
     anatomy = Anatomy(step.cell)
     compiled = _look_up(step, anatomy, inputs, rows, state, leaves, keep_states, differentiate)
     reasons: dict[str, str] = {}
+    device = rows[0].device
     for name in candidates:
-        missing = _triton_loop.missing(rows[0].device) if name == "triton" else None
-        found = missing or compiled.executable(name)
+        found = (_triton_loop.missing(device) if name == "triton" else None) or compiled.executable(name)
         if isinstance(found, Executable):
-            return Choice(name, found, found.program, anatomy, reasons)
+            # An operator, and whoever asks for it by name, takes a slow loop rather than none.
+            must = name == wanted or differentiate is not None
+            objection = None if name == "numba" else _objection(found, device, must=must)
+            if objection is None:
+                return Choice(name, found, found.program, anatomy, reasons)
+            found = objection
         reasons[name] = found
     program = compiled.program()
     choice = _fall_back(wanted, reasons)
@@ -197,7 +200,17 @@ def choose(
 def _candidates(device: torch.device, wanted: str) -> list[str]:
     if wanted != "auto":
         return [wanted]
-    return ["numba", "aten"] if device.type == "cpu" else ["triton"]
+    return ["numba", "aten"] if device.type == "cpu" else ["triton", "aten"]
+
+
+def _objection(executable: Executable, device: torch.device, *, must: bool) -> str | None:
+    """Why the loops of an executable do not suit a device: they do not fit, or are no faster than the reference."""
+    for loop in executable.loops:
+        if isinstance(loop, _triton_loop.TritonLoop) and (unfit := loop.unfit(device)) is not None:
+            return unfit
+        if isinstance(loop, AtenLoop) and device.type == "cuda" and not must and loop.unreplayed is not None:
+            return f"{loop.unreplayed}; step by step from Python it is not faster than the reference"
+    return None
 
 
 def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
@@ -210,13 +223,10 @@ def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
                 fix='Leave the choice to the engine: tt.backend("auto") falls back, and tt.explain says why.',
             )
         )
-    slower = "on a GPU its loop, step by step from Python, is not faster than the reference"
-    return Choice("reference", None, reasons=reasons or {"aten": slower})
+    return Choice("reference", None, reasons=reasons)
 
 
-def _situation(
-    cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], swap_memory: bool, *, inside_operator: bool
-) -> str | None:
+def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], *, inside_operator: bool) -> str | None:
     """Why nothing can be compiled for this call, whatever the cell."""
     unmade = isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
     tensors = (*inputs, *state)
@@ -231,7 +241,6 @@ def _situation(
             f"there are no kernels for the device {inputs[0].device}",
             lambda: any(leaf.device.type not in ("cpu", "cuda") for leaf in tensors),
         ),
-        ("memory is swapped between the steps of the loop", lambda: swap_memory and inputs[0].is_cuda),
         ("its parameters do not exist yet: the first call makes them", lambda: unmade),
     )
     for reason, applies in reasons:
@@ -246,13 +255,18 @@ def compiling_stops(*, inside_operator: bool = False) -> str | None:
         return "the call itself is being traced"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transform of torch.func is at work"
-    if torch._C._len_torch_dispatch_stack() > 0:
-        return "a dispatch mode of torch is at work"
+    if torch._C._len_torch_dispatch_stack() > 0 or (torch._C._len_torch_function_stack() > 0 and _has_function_mode()):
+        return "a mode of torch that sees every operation is at work"
     if nn.modules.module._has_any_global_hook():
         return "there are hooks for the calls of all modules"
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is at work"
     return None
+
+
+def _has_function_mode() -> bool:
+    """Whether a function mode does more than say where new tensors go, as `torch.set_default_device` does."""
+    return not all(isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
 def _look_up(

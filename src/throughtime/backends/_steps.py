@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._memory import empty
 
+_captured: list[Tensor] = []
+"""What graphs that somebody has recorded copy from, at every replay."""
+
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the CPU on a device; a GPU fetches it when it gets there, and nobody waits."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    if device.type != "cuda":
+        return tensor.to(device)
+    pinned = tensor.pin_memory()
+    if torch.cuda.is_current_stream_capturing():
+        _captured.append(pinned)
+    return pinned.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -42,9 +51,19 @@ class Steps:
         return starts
 
     @cached_property
+    def tables(self) -> dict[Any, Tensor]:
+        """What a backend has worked out about these steps and sent to a device: the backward pass needs it again."""
+        return {}
+
+    @cached_property
     def total(self) -> int:
         """The number of rows of all steps: the sum of the lengths."""
-        return int(self.active.sum())
+        return sum(self.counts)
+
+    @cached_property
+    def cuts(self) -> dict[int, list[tuple[int, int]]]:
+        """Ranges of rows for so many threads; the walks forward and back share them."""
+        return {}
 
     @property
     def is_ragged(self) -> bool:
@@ -104,6 +123,4 @@ class Steps:
     @cached_property
     def _index_before(self) -> Tensor:
         """For every packed row but those of the first step, where the row of the step before lies."""
-        step = torch.repeat_interleave(torch.arange(1, len(self.active)), self.active[1:])
-        place = torch.arange(self.total - self.counts[0]) - (self.offset[step] - self.counts[0])
-        return self.offset[step - 1] + place
+        return torch.arange(self.counts[0], self.total) - torch.repeat_interleave(self.active[:-1], self.active[1:])

@@ -20,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from throughtime import _nest
 from throughtime._tensors import is_lazy
+from throughtime.backends._host_streams import is_apart
 
 PAGE_BYTES = 8 * 2**20
 """What travels at once: large enough for the full speed of the bus, small beside what is swapped."""
@@ -34,6 +35,11 @@ LONG_LIVED_PAGES = 8
 """Memory still in use so many pages after it was first sent is taken to outlive the loop: sending it frees nothing."""
 
 _ALIGNMENT = 256
+
+
+def is_swapped(device: torch.device) -> bool:
+    """Whether swapping the memory of a call on a device is of use: it has memory of its own, and a backward pass."""
+    return is_apart(device) and torch.is_grad_enabled()
 
 
 def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import linecache
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -56,7 +57,7 @@ class _Writer:
         self._reuse = reuse
         self._names: dict[Value, str] = {}
         self._globals: dict[str, Any] = {"torch": torch, "empty": empty, "inf": float("inf"), "nan": float("nan")}
-        self._taken: set[str] = {"n", "generators", "torch", "empty"}
+        self._taken: set[str] = {"n", "generators", *self._globals}
         self._function = "".join(letter if letter.isalnum() else "_" for letter in name)
         arguments = ", ".join(["n", "generators", *map(self._name, takes)])
         lines = [f"def {self._function}({arguments}):"]
@@ -84,8 +85,11 @@ class _Writer:
     def _name(self, value: Value) -> str:
         if value not in self._names:
             name = value.name if value.name.isidentifier() and not value.name[0].isdigit() else f"v_{value.name}"
-            if name in _KEYWORDS or name in self._taken:
+            if keyword.iskeyword(name) or name in self._taken:
                 name = f"{name}_"
+            if name.startswith("aten_"):
+                # The names of operations.
+                name = f"v_{name}"
             while name in self._taken:
                 name += "_"
             self._taken.add(name)
@@ -121,9 +125,6 @@ class _Writer:
         if isinstance(tree, torch.device):
             return f"torch.device({str(tree)!r})"
         return repr(tree)
-
-
-_KEYWORDS = frozenset("lambda del is in not and or if for from def class return while with as None True False".split())
 
 
 def _gives_list(node: Node) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from throughtime._errors import problem
 from throughtime.backends import triton
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
@@ -41,6 +43,10 @@ class TritonLoop:
         self.takes = [*lowered.streams, *lowered.constants, *lowered.matrices]
         self._fills: dict[torch.device, list[Tensor]] = {}
 
+    def unfit(self, device: torch.device) -> str | None:
+        """Why the kernel cannot be launched on a device, or None."""
+        return self._kernel.unfit(device)
+
     @property
     def source(self) -> str:
         """The kernel, for people."""
@@ -61,16 +67,24 @@ class TritonLoop:
             self._fills[device] = [
                 torch.full((row.width,), number, dtype=row.dtype, device=device) for row, number in lowered.fills
             ]
-        with torch.cuda.device(device if device.type == "cuda" else -1):
-            self._kernel.run(
-                [_flat(env[value]) for value in lowered.streams],
-                [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, lowered.lagged)],
-                [*(env[value].contiguous() for value in lowered.constants), *self._fills[device]],
-                [env[value] for value in lowered.matrices],
-                carried,
-                stored,
-                steps,
-            )
+        elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
+        with torch.cuda.device(device) if elsewhere else contextlib.nullcontext():
+            try:
+                self._kernel.run(
+                    [_flat(env[value]) for value in lowered.streams],
+                    [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, lowered.lagged)],
+                    [*(env[value].contiguous() for value in lowered.constants), *self._fills[device]],
+                    [env[value] for value in lowered.matrices],
+                    carried,
+                    stored,
+                    steps,
+                )
+            except triton.NoGeometryError as reason:
+                # The compiler has made larger kernels than the rule expected; from now on the choice knows.
+                what = "the kernels of this cell do not fit this GPU"
+                fix = 'Call again: the engine now takes another backend, as `tt.backend("aten")` does.'
+                expected = "a kernel whose blocks are all on the GPU at once"
+                raise RuntimeError(problem(what, got=str(reason), expected=expected, fix=fix)) from reason
 
 
 def _flat(stream: Tensor) -> Tensor:

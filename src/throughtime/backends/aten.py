@@ -1,4 +1,4 @@
-"""The loop of a program run with torch operations: for any cell that can be traced."""
+"""The loop of a program run with torch operations: for any cell that can be traced. On a GPU, as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime.backends._cuda_graphs import Replays
+from throughtime.backends._step_blocks import StepCode
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
@@ -23,13 +25,18 @@ class AtenLoop:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.takes = loop.reads
-        self._stored = len(loop.stored)
         self._function = TorchFunction(loop.name, loop.nodes, [*loop.stored, *(after for _, after in loop.carried)])
         # `gives` has each value once; results are wanted for every place.
         places = {value: index for index, value in enumerate(self._function.gives)}
         self._kept = [places[value] for value in loop.stored]
         self._left = [places[after] for _, after in loop.carried]
         self.source = self._function.source
+        self._replays = Replays(StepCode(loop, self._function, self._kept, self._left))
+
+    @property
+    def unreplayed(self) -> str | None:
+        """Why a GPU must be told of every step anew, or None: it gets CUDA graphs."""
+        return self._replays.refusal
 
     def run(
         self,
@@ -41,6 +48,13 @@ class AtenLoop:
         generators: Any,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
+        if not carried:
+            # Nothing recurs, so nothing was left in the loop.
+            return
+        longest = self._replays.longest(steps, carried[0].device)
+        if longest:
+            self._replays.run(env, lagged, carried, stored, steps, longest)
+            return
         order = range(len(steps.counts))[:: -1 if self._loop.reverse else 1]
         takers = [self._taker(value, env, lagged, steps) for value in self._function.takes]
         current, rows = [tensor[:0] for tensor in carried], 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,12 @@ def _numbered(cell: RNNCell) -> int:
 def cell_by_number(number: int) -> RNNCell:
     """The cell with this number."""
     return _cells[number]
+
+
+def not_looking(check_values: Callable[..., None]) -> Callable[..., None]:
+    """Mark a `check_values` that does not look at values itself: no rows need to be gathered for it."""
+    check_values.is_not_looking = True  # type: ignore[attr-defined]
+    return check_values
 
 
 class RNNCell(nn.Module):
@@ -85,6 +92,7 @@ class RNNCell(nn.Module):
     def check_step(self, inputs: Any, state: Any) -> None:
         """Raise if `inputs` and `state` do not fit the cell; here anything does until `forward` says otherwise."""
 
+    @not_looking
     def check_values(self, inputs: Any) -> None:
         """Raise if the values of `inputs`, the rows [N, ...] of all steps, do not fit; here any values do."""
 
@@ -200,6 +208,12 @@ def is_lazy_cell(cell: Any) -> bool:
     """Whether some parameters of a cell are still to be made, or have been made without a first call."""
     modules = cell.modules() if isinstance(cell, nn.Module) else ()
     return any(hasattr(module, "_initialize_hook") for module in modules)
+
+
+def has_own_checks(cell: Any) -> bool:
+    """Whether a cell, or one inside of it, looks at the values of its inputs."""
+    modules = cell.modules() if isinstance(cell, nn.Module) else ()
+    return any(isinstance(module, RNNCell) and not hasattr(module.check_values, "is_not_looking") for module in modules)
 
 
 def build_for(cell: Any, inputs: Any, state: Any) -> None:

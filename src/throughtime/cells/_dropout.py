@@ -21,13 +21,14 @@ from throughtime._errors import (
     shape_of,
 )
 from throughtime.cells._base import dims, shown_options
+from throughtime.cells._draws import Draws
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._wrappers import CellWrapper
 
 KeepProb = float | Tensor
 
 
-class DropoutWrapper(CellWrapper):
+class DropoutWrapper(Draws, CellWrapper):
     """Dropout on a cell's inputs, outputs and outgoing state, with probabilities to *keep* a value.
 
     A kept value is divided by its probability. Every step draws new masks; with `variational_recurrent=True` (Gal and
@@ -105,17 +106,12 @@ class DropoutWrapper(CellWrapper):
 
     def noise_state(self) -> Any:
         """What the coming masks depend on; `set_noise_state` goes back to it, so that a step can be computed again."""
-        return dict(self._masks), {device: generator.get_state() for device, generator in self._generators.items()}
+        return dict(self._masks), super().noise_state()[1]
 
     def set_noise_state(self, noise_state: Any) -> None:
         """Go back to an earlier `noise_state`."""
-        masks, generator_states = noise_state
-        self._masks = dict(masks)
-        # A generator that did not exist then starts from its seed again.
-        self._generators = {}
-        for device, generator_state in generator_states.items():
-            self._generators[device] = torch.Generator(device)
-            self._generators[device].set_state(generator_state)
+        super().set_noise_state(noise_state)
+        self._masks = dict(noise_state[0])
 
     def _drop(self, slot: str, tree: Any, keep_prob: KeepProb, visitor: Callable[[Any], Any]) -> Any:
         """Dropout on the leaves of `tree` that `visitor` lets through."""

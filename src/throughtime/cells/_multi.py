@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import check_flag, problem, type_name
-from throughtime.cells._base import RNNCell, check_cell, check_rows, dims, floating_dtype, initial_state
+from throughtime.cells._base import RNNCell, check_cell, check_rows, dims, floating_dtype, initial_state, not_looking
 from throughtime.cells._parameters import input_width
 from throughtime.cells._wrappers import CellWrapper
 
@@ -74,6 +74,7 @@ class MultiRNNCell(RNNCell):
                 cell.build((None, width), dtype=dtype, device=device)
             width = cell.output_size
 
+    @not_looking
     def check_values(self, inputs: Any) -> None:
         """What fits the cell at the bottom fits."""
         if isinstance(self.cells[0], RNNCell):

@@ -1,4 +1,4 @@
-"""Random numbers inside of a step, in the form that the engine can draw ahead, and draw again."""
+"""Cells that draw random numbers inside of a step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from throughtime._errors import check_number, check_positive_int, problem
 from throughtime.cells._base import RNNCell
+from throughtime.cells._draws import Draws
 
 
-class SeededCell(RNNCell):
+class SeededCell(Draws, RNNCell):
     """A cell that draws: from torch's own generator, or with `seed` from one of its own."""
 
     unwatched = RNNCell.unwatched | {"_generators"}
@@ -28,18 +29,6 @@ class SeededCell(RNNCell):
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self.seed)
         return self._generators[device]
-
-    def noise_state(self) -> Any:
-        """What the coming numbers depend on; `set_noise_state` goes back to it, to compute a step again."""
-        return {}, {device: generator.get_state() for device, generator in self._generators.items()}
-
-    def set_noise_state(self, noise_state: Any) -> None:
-        """Go back to an earlier `noise_state`."""
-        _, states = noise_state
-        # A generator that did not exist then starts from its seed again.
-        self._generators = {device: torch.Generator(device) for device in states}
-        for device, state in states.items():
-            self._generators[device].set_state(state)
 
     def draw_kept(self, like: Tensor, keep_prob: float) -> Tensor:
         """Ones where a value is kept and zeros where it is not, of the shape and dtype of `like`."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from throughtime import _nest
 from throughtime._errors import check_callable, problem, shape_of
-from throughtime.cells._base import RNNCell, check_cell, initial_state
+from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking
 
 
 class Wrapping:
@@ -53,6 +53,7 @@ class CellWrapper(Wrapping, RNNCell):
         if isinstance(self.cell, RNNCell):
             self.cell.check_step(inputs, state)
 
+    @not_looking
     def check_values(self, inputs: Any) -> None:
         """What fits the cell inside fits."""
         if isinstance(self.cell, RNNCell):

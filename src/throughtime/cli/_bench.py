@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._devices import Device, check_device, use_device
 from throughtime.cli._explain import check_sizes
 
 
@@ -14,6 +15,7 @@ def bench(
     steps: Annotated[int, typer.Option(metavar="N", help="Steps of the longest sequence.")] = 100,
     batch: Annotated[int, typer.Option(metavar="N", help="Sequences at a time.")] = 32,
     repeat: Annotated[int, typer.Option(metavar="N", help="Rounds; each is timed once in each.")] = 15,
+    device: Device = None,
 ) -> None:
     """Time a cell against torch.nn: training and inference, sequences of one length and of many.
 
@@ -29,7 +31,8 @@ def bench(
     Exit codes: 0 all well; 2 a mistake on the command line; 130 interrupted.
     """
     check_sizes({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch, "--repeat": repeat})
+    check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli._race import race  # noqa: PLC0415
 
-    race(cell, units, inputs, steps, batch, repeat)
+    race(cell, units, inputs, steps, batch, repeat, use_device(device))

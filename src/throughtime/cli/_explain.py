@@ -1,11 +1,15 @@
 """`throughtime explain`: what the engine makes of a cell, without running it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from throughtime.cli._devices import Device, check_device, use_device
 from throughtime.cli._mistakes import refuse
+
+if TYPE_CHECKING:
+    import torch
 
 
 def explain(
@@ -17,6 +21,7 @@ def explain(
     steps: Annotated[int, typer.Option(metavar="N", help="Steps of the sequences.")] = 50,
     batch: Annotated[int, typer.Option(metavar="N", help="Sequences at a time.")] = 32,
     source: Annotated[bool, typer.Option("--source", help="Show the generated kernels instead.")] = False,
+    device: Device = None,
 ) -> None:
     """Show how a cell would run: what leaves the loop over time, what stays, on which backend, and what it costs.
 
@@ -31,25 +36,27 @@ def explain(
     Exit codes: 0 all well; 2 a mistake on the command line.
     """
     check_sizes({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch})
+    check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     import torch  # noqa: PLC0415
 
     import throughtime as tt  # noqa: PLC0415
     from throughtime.cli.tasks._inputs import make_cell  # noqa: PLC0415
 
+    place = use_device(device)
     if Path(what).is_dir():
-        cell, inputs = _cell_of_run(Path(what))
+        cell, inputs = _cell_of_run(Path(what), place)
     else:
         cell = make_cell(what, units, 1, inputs)
-    plan = tt.explain(cell, torch.zeros(batch, steps, inputs))
+    plan = tt.explain(cell.to(place), torch.zeros(batch, steps, inputs, device=place))
     typer.echo(plan.source if source else str(plan))
 
 
-def _cell_of_run(folder: Path) -> tuple[Any, int]:
+def _cell_of_run(folder: Path, place: "torch.device") -> tuple[Any, int]:
     """The cell that a run's model reads with, and the features it reads."""
     from throughtime.cli.tasks._saved import load  # noqa: PLC0415
 
-    model: Any = load(folder).model
+    model: Any = load(folder, place).model
     if hasattr(model, "inputs"):
         return model.forwards, model.inputs.size
     table = model.embedding if hasattr(model, "embedding") else model.source

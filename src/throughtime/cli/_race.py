@@ -22,19 +22,19 @@ PEERS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 TOLERANCE = 1e-4
 
 
-def race(name: str, units: int, inputs: int, steps: int, batch: int, repeat: int) -> None:
+def race(name: str, units: int, inputs: int, steps: int, batch: int, repeat: int, device: torch.device) -> None:
     """Compare, then time, then print a table."""
     torch.manual_seed(0)
     console = Console(highlight=False)
-    cell = make_cell(name, units, 1, inputs)
-    x = torch.randn(batch, steps, inputs)
+    cell = make_cell(name, units, 1, inputs).to(device)
+    x = torch.randn(batch, steps, inputs).to(device)
     # From a third of the steps to all of them, as data with a long tail has it.
     ragged = torch.linspace(max(1, steps // 3), steps, batch).round().long()
-    peer = PEERS[name](inputs, units, batch_first=True) if name in PEERS else None
+    peer = PEERS[name](inputs, units, batch_first=True).to(device) if name in PEERS else None
     rival = "the plain loop" if peer is None else f"torch.nn.{type(peer).__name__}"
     check(cell, x, ragged)
     sizes = f"{units} units, {inputs} inputs, {batch} sequences of {steps} steps"
-    title = f"{type(cell).__name__}, {sizes}, {torch.get_num_threads()} threads"
+    title = f"{type(cell).__name__}, {sizes}, {name_of(device)}"
     table = Table("", "throughtime", rival, "times as fast", box=box.SIMPLE_HEAD, title=title, title_justify="left")
     for what, lengths in (("one length", None), ("many lengths", ragged)):
         for training in (True, False):
@@ -45,6 +45,11 @@ def race(name: str, units: int, inputs: int, steps: int, batch: int, repeat: int
             table.add_row(row, f"{mine:.2f} ms", f"{other:.2f} ms", f"[bold]{other / mine:.2f}[/]")
     console.print(table)
     console.print("Medians of turns taken one after the other. Results were compared with the plain loop first.")
+
+
+def name_of(device: torch.device) -> str:
+    """What the times are times of."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
 
 
 def check(cell: Any, x: Tensor, lengths: Tensor) -> None:
@@ -88,6 +93,9 @@ def once(run: Callable[[], Tensor], module: nn.Module, training: bool) -> Callab
             if training:
                 module.zero_grad()
                 outputs.sum().backward()
+        if outputs.is_cuda:
+            # A GPU has been told what to do, but has not done it.
+            torch.cuda.synchronize()
 
     return turn
 

@@ -20,7 +20,8 @@ def free_folder(stem: str, root: Path = Path("runs")) -> Path:
 
 def check_free(folder: Path) -> None:
     """Nothing of an earlier run, nor of anybody else, is in the way."""
-    if folder.is_dir() and any(folder.iterdir()):
+    # A run that was killed before it began has left nothing but a file without its name.
+    if folder.is_dir() and any(path.suffix != ".new" for path in folder.iterdir()):
         held = "an earlier run" if (folder / RUN).exists() else "other files"
         refuse(
             f"`--out` {folder} is not empty",
@@ -51,9 +52,12 @@ def write_run(folder: Path, values: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A file that is there whole or not at all."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    new.write_text(text, encoding="utf-8")
+    """A file that is there whole or not at all; what a killed run has left of it is written over."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)
 
 

@@ -98,12 +98,13 @@ def _close(traced: Trace) -> _Closed:
     """Pair what the backward loop carries.
 
     A new state that the next step does not look at hands zeros back. A state that the step makes afresh, without a
-    gradient through it, hands back what it got, and nobody takes it until the first step.
+    gradient through it, hands back what it got, and nobody takes it until the first step. Even where there is neither,
+    the final state of a row without steps is the one that it started with.
     """
     closed = _Closed([], [], [], [])
     pairs = zip(traced.state, traced.state_tangents, traced.state_gradients, strict=True)
     for index, (state, tangent, gradient) in enumerate(pairs):
-        if tangent is None and gradient is None:
+        if tangent is None and gradient is None and not state.dtype.is_floating_point:
             continue
         closed.carries.append(index)
         closed.tangents.append(tangent or Value(f"d_new_{state.name}", state.shape, state.dtype))

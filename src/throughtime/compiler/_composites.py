@@ -156,7 +156,7 @@ def _hardsigmoid(x: Formula) -> Formula:
 
 def _hardswish_backward(d: Formula, x: Formula) -> Formula:
     inside = d * (x * (1 / 3) + 0.5)
-    return (d * 0.0).where(x < -3.0, d.where(x > 3.0, inside))
+    return (d * 0.0).where(x <= -3.0, inside.where(x < 3.0, d))
 
 
 def _mish_backward(d: Formula, x: Formula) -> Formula:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from throughtime.compiler._errors import Uncompilable
+
 aten = torch.ops.aten
 
 
@@ -24,6 +26,29 @@ def _addmm(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: 
     if beta != 1:
         bias = aten.mul.Tensor(bias, beta)
     return _tensor(aten.add.Tensor(product, bias))
+
+
+def _baddbmm(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = aten.bmm.default(one, other)
+    if alpha != 1:
+        product = aten.mul.Tensor(product, alpha)
+    if beta != 1:
+        bias = aten.mul.Tensor(bias, beta)
+    return _tensor(aten.add.Tensor(product, bias))
+
+
+def _mv(matrix: Tensor, vector: Tensor) -> Tensor:
+    return _tensor(aten.squeeze.dim(aten.mm.default(matrix, aten.unsqueeze.default(vector, 1)), 1))
+
+
+def _trilinear(
+    one: Tensor, two: Tensor, three: Tensor, e1: list[int], e2: list[int], e3: list[int], sums: list[int], _: int = 1
+) -> Tensor:
+    """What `bilinear` is made of: a product of three with dimensions put in, summed over others."""
+    letters = "abcdefgh"[: one.ndim + len(e1)]
+    terms = ["".join(letter for place, letter in enumerate(letters) if place not in e) for e in (e1, e2, e3)]
+    kept = "".join(letter for place, letter in enumerate(letters) if place not in sums)
+    return _tensor(aten.einsum.default.decompose(f"{','.join(terms)}->{kept}", [one, two, three]))
 
 
 def _split(value: Tensor, size: int, dim: int = 0) -> list[Tensor]:
@@ -61,6 +86,25 @@ def _rsub(one: Tensor, other: Any, alpha: float = 1) -> Tensor:
 def _addcmul(base: Tensor, one: Tensor, other: Tensor, *, value: float = 1) -> Tensor:
     product = aten.mul.Tensor(one, other)
     return _tensor(aten.add.Tensor(base, product if value == 1 else aten.mul.Tensor(product, value)))
+
+
+def _addcdiv(base: Tensor, one: Tensor, other: Tensor, *, value: float = 1) -> Tensor:
+    quotient = aten.div.Tensor(one, other)
+    return _tensor(aten.add.Tensor(base, quotient if value == 1 else aten.mul.Tensor(quotient, value)))
+
+
+def _lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
+    return _tensor(aten.add.Tensor(start, aten.mul.Tensor(aten.sub.Tensor(end, start), weight)))
+
+
+def _prelu(x: Tensor, weight: Tensor) -> Tensor:
+    return _tensor(aten.where.self(aten.gt.Scalar(x, 0), x, aten.mul.Tensor(weight, x)))
+
+
+def _prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    above, none = aten.gt.Scalar(x, 0), aten.zeros.default([], dtype=x.dtype, device=x.device)
+    of_x = aten.where.self(above, grad, aten.mul.Tensor(weight, grad))
+    return of_x, aten.where.self(above, none, aten.mul.Tensor(x, grad))
 
 
 def _like(factory: OpOverload) -> Callable[..., Tensor]:
@@ -108,7 +152,8 @@ def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: i
 
 def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     """Without the buffer that torch's own keeps for its gradient, which has a size of its own."""
-    return aten.neg.default(aten.softplus.default(aten.neg.default(x))), aten.zeros.default([0], dtype=x.dtype)
+    nothing = aten.zeros.default([0], dtype=x.dtype, device=x.device)
+    return aten.neg.default(aten.softplus.default(aten.neg.default(x))), nothing
 
 
 def _log_sigmoid_backward(grad: Tensor, x: Tensor, _buffer: Tensor) -> Tensor:
@@ -118,9 +163,9 @@ def _log_sigmoid_backward(grad: Tensor, x: Tensor, _buffer: Tensor) -> Tensor:
 def _batch_norm(
     x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    """With statistics taken before, a batch norm is a scale and a shift; else rows meet, and it stays whole."""
+    """With statistics taken before, a batch norm is a scale and a shift."""
     if training or mean is None:
-        return NotImplemented
+        raise Uncompilable("the rows of a batch are not independent: a batch norm takes its statistics of them")
     shape = [1, -1, *[1] * (x.ndim - 2)]
     y = (x - mean.view(shape)) * torch.rsqrt(var + eps).view(shape)
     y = y if weight is None else y * weight.view(shape)
@@ -129,10 +174,8 @@ def _batch_norm(
 
 
 def _batch_norm_backward(
-    d: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, _m: Any, _s: Any, train: bool, eps: float, mask: list[bool]
+    d: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, _m: Any, _s: Any, _train: bool, eps: float, mask: list[bool]
 ) -> Any:
-    if train or mean is None:
-        return NotImplemented
     shape, others = [1, -1, *[1] * (x.ndim - 2)], [0, *range(2, x.ndim)]
     scale = torch.rsqrt(var + eps).view(shape)
     dx = d * scale if weight is None else d * (scale * weight.view(shape))
@@ -140,8 +183,38 @@ def _batch_norm_backward(
     return dx, dweight, aten.sum.dim_IntList(d, others) if mask[2] else None
 
 
+def _group_norm(
+    x: Tensor, weight: Any, bias: Any, n: int, c: int, size: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A layer norm over the features of each group."""
+    each = c // groups * size
+    y, mean, rstd = aten.native_layer_norm.default(x.view(n, groups, each), [each], None, None, eps)
+    shape, y = [1, -1, *[1] * (x.ndim - 2)], y.view(x.shape)
+    y = y if weight is None else y * weight.view(shape)
+    return y if bias is None else y + bias.view(shape), mean.view(n, groups), rstd.view(n, groups)
+
+
+def _group_norm_backward(
+    d: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, n: int, c: int, size: int, groups: int, mask: Any
+) -> Any:
+    shape, parts = [1, -1, *[1] * (x.ndim - 2)], [n, groups, c // groups * size]
+    mean, rstd, others = mean.view(n, groups, 1), rstd.view(n, groups, 1), [0, *range(2, x.ndim)]
+    inner = (d if weight is None else d * weight.view(shape)).reshape(parts)
+    masked = aten.native_layer_norm_backward.default(
+        inner, x.reshape(parts), parts[2:], mean, rstd, None, None, [True, False, False]
+    )
+    normal = ((x.reshape(parts) - mean) * rstd).view(x.shape)
+    dweight = aten.sum.dim_IntList(d * normal, others) if mask[1] else None
+    return masked[0].view(x.shape), dweight, aten.sum.dim_IntList(d, others) if mask[2] else None
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addmm.default: _addmm,
+    aten.baddbmm.default: _baddbmm,
+    aten.mv.default: _mv,
+    aten._trilinear.default: _trilinear,
+    aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split_with_sizes,
     aten.unbind.int: _unbind,
@@ -149,6 +222,11 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.rsub.Scalar: _rsub,
     aten.rsub.Tensor: _rsub,
     aten.addcmul.default: _addcmul,
+    aten.addcdiv.default: _addcdiv,
+    aten._prelu_kernel.default: _prelu,
+    aten._prelu_kernel_backward.default: _prelu_backward,
+    aten.lerp.Scalar: _lerp,
+    aten.lerp.Tensor: _lerp,
     aten.rand_like.default: _like(aten.rand.default),
     aten.randn_like.default: _like(aten.randn.default),
     aten.zeros_like.default: _like(aten.zeros.default),

@@ -6,18 +6,18 @@ describing anything: every collection, object and class that was on the way stil
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import deque
 from collections.abc import Mapping
 from operator import is_
 from typing import Any
 
-import numpy as np
 from torch import nn
 
-from throughtime.compiler._watch import HOOKS, Anatomy, seen_from_outside
+from throughtime.compiler._watch import BUFFERS, HOOKS, UNORDERED, Anatomy, is_walked, seen_from_outside, slots_of
 
-_UNSETTLED = (set, frozenset, np.ndarray)
+_UNSETTLED = (*UNORDERED, *BUFFERS)
 
 
 class Structure:
@@ -44,6 +44,7 @@ class Glance:
         self._mappings: list[tuple[Mapping[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
         self._sequences: list[tuple[Any, tuple[Any, ...]]] = []
         self._functions: list[tuple[types.FunctionType, list[Any]]] = []
+        self._slots: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
         self._kinds: list[tuple[Any, type]] = []
         self._settled = True
         self._kind = type(cell)
@@ -75,6 +76,7 @@ class Glance:
             and self._same_tensors()
             and all(_same(sequence, parts) for sequence, parts in self._sequences)
             and all(_same(seen_from_outside(function), values) for function, values in self._functions)
+            and all(_same(_in_slots(thing, names), values) for thing, names, values in self._slots)
         )
 
     # These run at every call: plain loops, and no function calls within.
@@ -101,13 +103,20 @@ class Glance:
             self._settled = False
         elif isinstance(thing, list | deque):
             self._sequences.append((thing, tuple(thing)))
-        elif isinstance(thing, dict):
+        elif isinstance(thing, dict | types.MappingProxyType):
             self._note_mapping(thing)
         elif isinstance(thing, types.FunctionType):
             self._functions.append((thing, seen_from_outside(thing)))
         elif isinstance(thing, type):
             self._note_mapping(vars(thing))
-        elif hasattr(thing, "__dict__"):
+        else:
+            self._note_object(thing, cell)
+
+    def _note_object(self, thing: Any, cell: nn.Module) -> None:
+        names = ("func", "args", "keywords") if isinstance(thing, functools.partial) else slots_of(thing)
+        if names:
+            self._slots.append((thing, names, _in_slots(thing, names)))
+        if is_walked(thing) and hasattr(thing, "__dict__"):
             attributes = vars(thing)
             if thing is not cell:
                 self._kinds.append((thing, type(thing)))
@@ -130,6 +139,13 @@ def _own_attributes(cell: nn.Module) -> dict[str, Any]:
     attributes = vars(cell).copy()
     attributes.pop("_glance", None)
     return attributes
+
+
+def _in_slots(thing: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple([getattr(thing, name, _EMPTY) for name in names])
+
+
+_EMPTY = object()
 
 
 def _same(things: Any, others: Any) -> bool:

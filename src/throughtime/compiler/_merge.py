@@ -6,34 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from throughtime.compiler._calls import COMPARED, DEPENDS
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler._traced import BATCHES, Trace
+from throughtime.compiler._traced import BATCHES, Source, Trace
 
-_DEPENDS = "what it does depends on the number of rows in the batch"
+_COMPUTES = "it computes with the number of rows in the batch"
 _GIVEN = ("tensors", "inputs", "state", "output_tangents", "state_tangents")
 _COMPUTED = ("outputs", "new_state", "once", "tensor_gradients", "input_gradients", "state_gradients")
 
 
-def merge(one: Trace, other: Trace, single: Trace) -> Trace:
-    """The trace for any number of rows; raises `Uncompilable` if the three differ in more than that.
-
-    A single row is only compared: where there is one of everything, nothing tells which ones are rows.
-    """
-    merged = _Merge(one, other).trace
-    _check_single(merged, single)
-    return merged
-
-
-def _check_single(merged: Trace, single: Trace) -> None:
-    """For one row, the step must do what it does for many."""
-    forward = merged.graph.nodes[: merged.backward_start]
-    if [node.target for node in forward] != [node.target for node in single.graph.nodes]:
-        raise Uncompilable(_DEPENDS)
-    for node, alone in zip(forward, single.graph.nodes, strict=True):
-        shapes = zip(node.results, alone.results, strict=True)
-        if any(tuple(1 if size is ROWS else size for size in many.shape) != one.shape for many, one in shapes):
-            raise Uncompilable(_DEPENDS)
+def merge(one: Trace, other: Trace) -> Trace:
+    """The trace for any number of rows; raises `Uncompilable` if the two differ in more than that."""
+    return _Merge(one, other).trace
 
 
 class _Merge:
@@ -41,42 +29,53 @@ class _Merge:
         self._made: dict[Value, Value] = {}
         self._objection: str | None = None
         if [node.target for node in one.graph.nodes] != [node.target for node in other.graph.nodes]:
-            raise Uncompilable(_DEPENDS)
+            raise Uncompilable(DEPENDS)
+        if len(one.literals) != len(other.literals):
+            raise Uncompilable(DEPENDS)
         self._twins: dict[Value, Value] = {}
         for field in _GIVEN:
             self._pair(getattr(one, field), getattr(other, field))
+        if not all(map(_is_same_literal, one.literals.values(), other.literals.values())):
+            raise Uncompilable(_COMPUTES)
         self._pair(list(one.literals), list(other.literals))
         nodes = [self._node(a, b) for a, b in zip(one.graph.nodes, other.graph.nodes, strict=True)]
         for field in _COMPUTED:
             for a, b in zip(getattr(one, field), getattr(other, field), strict=True):
                 if (a is None) != (b is None) or (a is not None and self._twins[a] is not b):
-                    raise Uncompilable(_DEPENDS)
+                    raise Uncompilable(DEPENDS)
         merged: dict[str, Any] = {
             field: [None if value is None else self._made[value] for value in getattr(one, field)]
             for field in (*_GIVEN, *_COMPUTED)
         }
         literals = {self._made[value]: literal for value, literal in one.literals.items()}
         self.trace = Trace(
-            graph=Graph(nodes), backward_start=one.backward_start, device=one.device, literals=literals, **merged
+            graph=Graph(nodes),
+            backward_start=one.backward_start,
+            device=one.device,
+            literals=literals,
+            calls=one.calls,
+            **merged,
         )
         self.trace.objection = self._objection
 
     def _pair(self, ones: Sequence[Value | None], others: Sequence[Value | None]) -> None:
         for one, other in zip(ones, others, strict=True):
+            if (one is None) != (other is None):
+                raise Uncompilable(DEPENDS)
             if one is not None and other is not None:
                 self._value(one, other)
 
     def _value(self, one: Value, other: Value) -> Value:
         if one not in self._made:
-            if len(one.shape) != len(other.shape):
-                raise Uncompilable(_DEPENDS)
+            if len(one.shape) != len(other.shape) or one.dtype != other.dtype:
+                raise Uncompilable(DEPENDS)
             shape = tuple(self._size(a, b) for a, b in zip(one.shape, other.shape, strict=True))
             if shape.count(ROWS) > 1:
                 raise Uncompilable(f"the rows of a batch meet each other ({one.name} has shape {list(shape)})")
             self._made[one] = Value(one.name, shape, one.dtype)
             self._twins[one] = other
         elif self._twins[one] is not other:
-            raise Uncompilable(_DEPENDS)
+            raise Uncompilable(DEPENDS)
         return self._made[one]
 
     def _size(self, one: Any, other: Any) -> Dim:
@@ -92,27 +91,48 @@ class _Merge:
     def _argument(self, one: Any, other: Any) -> Any:
         if isinstance(one, Value):
             if not isinstance(other, Value) or one not in self._made or self._twins[one] is not other:
-                raise Uncompilable(_DEPENDS)
+                raise Uncompilable(DEPENDS)
             return self._made[one]
         if isinstance(one, tuple | list):
-            if len(one) != len(other):
-                raise Uncompilable(_DEPENDS)
+            if type(one) is not type(other) or len(one) != len(other):
+                raise Uncompilable(DEPENDS)
             return type(one)(self._argument(a, b) for a, b in zip(one, other, strict=True))
         if isinstance(one, dict):
+            if one.keys() != other.keys():
+                raise Uncompilable(DEPENDS)
             return {key: self._argument(part, other[key]) for key, part in one.items()}
         if type(one) is int and type(other) is int and one != other:
             return self._size(one, other)
-        if one != other and not (_is_nan(one) and _is_nan(other)):
-            raise Uncompilable(f"it computes with the number of rows in the batch ({one} here, {other} there)")
+        # What is no plain value goes into operations that have no rule.
+        plain = isinstance(one, (*COMPARED, int, Source))
+        if type(one) is not type(other) or (plain and one != other and not (_is_nan(one) and _is_nan(other))):
+            raise Uncompilable(f"{_COMPUTES} ({one} here, {other} there)")
         return one
 
     def _node(self, one: Node, other: Node) -> Node:
         args, kwargs = (self._argument(*pair) for pair in ((one.args, other.args), (one.kwargs, other.kwargs)))
-        for argument, value in zip(one.target._schema.arguments, args, strict=False):
-            if value is ROWS and "int" not in str(argument.type).lower():
-                self._objection = "it computes with the number of rows in the batch"
+        names = [argument.name for argument in one.target._schema.arguments]
+        named = (*zip(names, args, strict=False), *kwargs.items())
+        if any(name not in _SIZES and _has_rows(value) for name, value in named):
+            self._objection = _COMPUTES
         results = tuple(self._value(*pair) for pair in zip(one.results, other.results, strict=True))
         return Node(one.target, args, kwargs, results)
+
+
+# Where the number of rows may stand: for a size, and for the end of a slice, whose rows are looked at later.
+_SIZES = frozenset({"size", "sizes", "shape", "repeats", "input_sizes", "end"})
+
+
+def _has_rows(argument: Any) -> bool:
+    """Whether the number of rows stands somewhere in an argument."""
+    return argument is ROWS or (isinstance(argument, tuple | list) and any(map(_has_rows, argument)))
+
+
+def _is_same_literal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same values, NaN among them."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 def _is_nan(value: Any) -> bool:

@@ -17,7 +17,7 @@ from throughtime.compiler._rows import check_random, check_rows
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._simplify import PASSES, Pass
 from throughtime.compiler._spread import spread_scalars
-from throughtime.compiler._trace import trace
+from throughtime.compiler._trace import Tracing
 from throughtime.compiler._traced import StepSignature, Trace
 from throughtime.compiler._verify import check_graph
 from throughtime.compiler._watch import Anatomy
@@ -50,6 +50,17 @@ class Program:
         """Each state with the one that takes its place."""
         return list(zip(self.state, self.new_state, strict=True))
 
+    @property
+    def kept(self) -> list[Value]:
+        """What the backward pass must find again.
+
+        A state that it needs as it was before a step is the new state of the step before.
+        """
+        if self.adjoint is None:
+            return []
+        lagged = set(self.adjoint.lagged)
+        return list(dict.fromkeys([*(new for old, new in self.states if old in lagged), *self.adjoint.saved]))
+
 
 def compile_step(
     cell: Any,
@@ -64,14 +75,22 @@ def compile_step(
 
     With `keep_states` the new states are outputs as well, after those of the cell.
     """
-    traced = trace(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
+    strange = anatomy.strange_tensor
+    if strange is not None:
+        raise Uncompilable(f"a tensor inside it is of a class of its own ({strange})")
+    if anatomy.opaque is not None:
+        raise Uncompilable(f"it holds {anatomy.opaque}, whose changes cannot be seen")
+    tracing = Tracing(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
+    traced = tracing.merged()
     _check_devices(anatomy, signature)
     check_random(traced.graph, traced.once)
     spread_scalars(traced)
     _simplify(traced)
-    check_rows(traced.graph, traced.backward_start)
+    check_rows(traced.graph, traced.backward_start, [value for value in traced.tensor_gradients if value is not None])
     if traced.objection is not None:
         raise Uncompilable(traced.objection)
+    # Last: whatever is wrong with many rows says more about the cell.
+    tracing.check_single_row()
     program = _partition(traced, type(cell).__name__)
     program.paths = list(anatomy.paths)
     return program
@@ -168,9 +187,5 @@ def _partition(traced: Trace, name: str) -> Program:
     gradients = (*traced.tensor_gradients, *traced.input_gradients, *traced.state_gradients)
     if any(gradient is not None for gradient in gradients):
         program.adjoint = make_adjoint(traced, parts, backward, name)
-        # A state before a step is the state after the step before it.
-        lagged = set(program.adjoint.lagged)
-        wanted += [new for old, new in zip(traced.state, traced.new_state, strict=True) if old in lagged]
-        wanted += program.adjoint.saved
-    program.loop.store(wanted)
+    program.loop.store([*wanted, *program.kept])
     return program

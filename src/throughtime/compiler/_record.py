@@ -10,17 +10,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._ops import OpOverload
 from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from throughtime import _nest
+from throughtime.cells._draws import drawing
+from throughtime.compiler._calls import Calls
 from throughtime.compiler._decompose import DECOMPOSITIONS
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Node, Value
-from throughtime.compiler._traced import Source, StepCall, StepSignature, Trace
-from throughtime.compiler._watch import Anatomy, anatomies, changed_attribute, hooked_module, shadow
+from throughtime.compiler._shadow import shadow
+from throughtime.compiler._traced import Source, StepCall, StepSignature, Trace, Traced
+from throughtime.compiler._watch import (
+    Anatomy,
+    anatomies,
+    changed_attribute,
+    hooked_module,
+    is_generator,
+    norm_over_rows,
+)
 
 aten = torch.ops.aten
 _LOOKS_AT_VALUES = {
@@ -42,44 +52,9 @@ def record(
     rows: int,
     *,
     differentiate: bool,
-    backward: bool = True,
 ) -> Trace:
-    """Run one step on so many rows, and its gradient if wanted, and write down what happens.
-
-    Without `backward` the step runs as if it were to be differentiated, but is not.
-    """
-    return _Recording(cell, anatomy, signature, call, rows, differentiate, backward).trace
-
-
-class Traced(Tensor):
-    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for."""
-
-    value: Value
-    held: Tensor
-
-    @staticmethod
-    def __new__(cls, inner: Tensor, value: Value, requires_grad: bool = False) -> Traced:  # noqa: PYI034
-        made: Traced = Tensor._make_wrapper_subclass(
-            cls,
-            inner.shape,
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
-            layout=inner.layout,
-            device=inner.device,
-            requires_grad=requires_grad,
-        )
-        made.held, made.value = inner, value
-        return made
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"Traced({self.value.described})"
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        raise Uncompilable("it keeps a tensor of one step and uses it outside of the step")
+    """Run one step on so many rows, and its gradient if wanted, and write down what happens."""
+    return _Recording(cell, anatomy, signature, call, rows, differentiate).trace
 
 
 class _Recording(TorchDispatchMode):
@@ -93,7 +68,6 @@ class _Recording(TorchDispatchMode):
         call: StepCall,
         rows: int,
         differentiate: bool,
-        backward: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._nodes: list[Node] = []
@@ -103,7 +77,7 @@ class _Recording(TorchDispatchMode):
         self._alive: list[Tensor] = []
         self._generators: dict[int, Source] = {}
         self._differentiate = differentiate
-        self._backward = backward
+        self._calls = Calls()
         devices = {leaf.device for leaf in signature.input_leaves if leaf.device.type == "cuda"}
         # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
         cache = torch.is_autocast_cache_enabled()
@@ -112,7 +86,7 @@ class _Recording(TorchDispatchMode):
         hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
         try:
             with (
-                _foreign_randomness(),
+                _foreign_randomness(anatomy.kept),
                 torch.random.fork_rng(list(devices)),
                 torch.inference_mode(False),
                 torch.set_grad_enabled(differentiate),
@@ -144,6 +118,9 @@ class _Recording(TorchDispatchMode):
         hooked = hooked_module(cell)
         if hooked is not None:
             raise Uncompilable(f"a {hooked} in it has hooks, which are to see every step")
+        norm = norm_over_rows(cell)
+        if norm is not None:
+            raise Uncompilable(f"the rows of a batch are not independent: a {norm} in it takes its statistics of them")
         stand_in = shadow(cell, replace)
         tensors = [replace(tensor) for tensor in anatomy.tensors]
         self._prepare(stand_in)
@@ -152,17 +129,20 @@ class _Recording(TorchDispatchMode):
             [self._wrap(leaf.zeros(rows), leaf.name, requires_grad=self._tracks(leaf.dtype)) for leaf in leaves]
             for leaves in (signature.input_leaves, signature.state_leaves)
         )
-        with self:
+        self._calls.note("begin", None, None, [*tensors, *inputs, *state])
+        with self, self._calls:
             result = _by_the_cell(
                 call, stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state)
             )
             outputs, new_state = (list(map(self._adopt, part)) for part in result)
+        results = [*outputs, *new_state]
+        self._calls.note("return", self._calls.described(results), None, results)
         changed = changed_attribute(stand_in, before)
         if changed is not None:
             raise Uncompilable(f"a step changes the cell itself (its attribute `{changed}`)")
         start = len(self._nodes)
-        tangents = [self._tangent(leaf) for leaf in (*outputs, *new_state)]
-        gradients = self._gradients([*outputs, *new_state], tangents, [*tensors, *inputs, *state])
+        tangents = [self._tangent(leaf) for leaf in results]
+        gradients = self._gradients(results, tangents, [*tensors, *inputs, *state])
         tangent_values = [None if tangent is None else tangent.value for tangent in tangents]
         first, second = len(tensors), len(tensors) + len(inputs)
         return Trace(
@@ -181,25 +161,24 @@ class _Recording(TorchDispatchMode):
             state_gradients=gradients[second:],
             literals=self._literals,
             device=signature.input_leaves[0].device,
+            calls=self._calls.made,
         )
 
     def _prepare(self, stand_in: Any) -> None:
         """A sequence begins; generators are copies, so that nothing is drawn from the cell's own."""
-        for path, module in stand_in.named_modules() if isinstance(stand_in, nn.Module) else ():
-            if hasattr(module, "noise_state"):
-                module.begin_sequence()
-                module.set_noise_state(module.noise_state())
-            if hasattr(module, "generator"):
-                for device in {torch.device("cpu"), *(tensor.device for tensor in self._alive)}:
-                    generator = module.generator(device)
-                    if generator is not None:
-                        self._generators[_identity(generator)] = Source(path, device)
+        for path, module in drawing(stand_in):
+            module.begin_sequence()
+            module.set_noise_state(module.noise_state())
+            for device in {torch.device("cpu"), *(tensor.device for tensor in self._alive)}:
+                generator = module.generator(device)
+                if generator is not None:
+                    self._generators[_identity(generator)] = Source(path, device)
 
     def _tracks(self, dtype: torch.dtype) -> bool:
         return self._differentiate and dtype.is_floating_point
 
     def _tangent(self, leaf: Traced) -> Traced | None:
-        if not self._backward or not leaf.requires_grad:
+        if not leaf.requires_grad:
             return None
         return self._wrap(torch.zeros_like(leaf.held), f"d_{leaf.value.name}")
 
@@ -210,8 +189,10 @@ class _Recording(TorchDispatchMode):
         wanted = [source for source in sources if source.requires_grad]
         if not pairs or not wanted:
             return [None] * len(sources)
+        # Autograd is torch itself, but for functions that have a gradient of their own.
+        self._calls.inside = True
         # create_graph keeps autograd from adding gradients up in place.
-        with self:
+        with self, self._calls:
             # What `torch.autograd.grad` does, but for a look at shapes that takes it an import of sympy.
             found: Sequence[Tensor | None] = _engine_run_backward(
                 tuple(result for result, _ in pairs),
@@ -245,7 +226,10 @@ class _Recording(TorchDispatchMode):
         raise Uncompilable("it returns a tensor that is no attribute of it and was not computed in the step")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():
+            return self._record(func, args, kwargs or {})
+
+    def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func.overloadpacket in _LOOKS_AT_VALUES:
             raise Uncompilable(f"what it does depends on the values of tensors (aten.{func.overloadpacket.__name__})")
         if func in (aten.detach.default, aten.alias.default):
@@ -254,9 +238,7 @@ class _Recording(TorchDispatchMode):
         decomposed = DECOMPOSITIONS.get(func)
         if decomposed is not None:
             with self:
-                made = decomposed(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
+                return decomposed(*args, **kwargs)
         if func is aten.lift_fresh.default:
             return self._literal(args[0])
         if func._schema.is_mutable:
@@ -282,6 +264,8 @@ class _Recording(TorchDispatchMode):
     def _renamed(self, source: Any) -> Any:
         if not isinstance(source, Traced):
             raise Uncompilable(_unknown_tensor(source))
+        # Both look into the same memory.
+        self._storages[source.held.untyped_storage().data_ptr()] += 1
         return Traced(source.held, source.value)
 
     def _literal(self, tensor: Tensor) -> Tensor:
@@ -324,6 +308,9 @@ class _Recording(TorchDispatchMode):
         wrapped = [None if part is None else self._wrap(part, name) for part in outs]
         results = tuple(Value("unused", (), torch.float32) if part is None else part.value for part in wrapped)
         self._nodes.append(Node(func, self._values(tuple(args)), self._values(kwargs), results))
+        if not self._calls.inside:
+            # Called by something that is no function of torch, such as a script.
+            self._calls.note(func, self._calls.described((args, kwargs)), (args, kwargs), wrapped)
         return type(out)(wrapped) if isinstance(out, tuple | list) else wrapped[0]
 
     def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
@@ -373,22 +360,37 @@ def _normalized(func: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def _foreign_randomness() -> Iterator[None]:
+def _foreign_randomness(kept: Sequence[Any]) -> Iterator[None]:
     """Python's and numpy's random numbers would be frozen into the trace: whoever draws some is refused."""
-    before, arrays = random.getstate(), _numpy_state()
+    sources = [random, *(thing for thing in kept if is_generator(thing))]
+    if "numpy.random" in sys.modules:
+        sources.append(np.random)
+    before = [_random_state(source) for source in sources]
     try:
         yield
-        if random.getstate() != before or str(_numpy_state()) != str(arrays):
+        if str([_random_state(source) for source in sources]) != str(before):
             raise Uncompilable("it draws random numbers outside of torch")
     finally:
-        random.setstate(before)
-        if arrays is not None:
-            np.random.set_state(arrays)  # noqa: NPY002 - users' cells draw there
+        for source, state in zip(sources, before, strict=True):
+            _set_random_state(source, state)
 
 
-def _numpy_state() -> Any:
-    """The state of numpy's own generator; None while nobody has asked numpy for random numbers."""
-    return np.random.get_state(legacy=False) if "numpy.random" in sys.modules else None  # noqa: NPY002
+def _random_state(source: Any) -> Any:
+    """What the coming numbers depend on; of numpy there are the module, its old generators and its new ones."""
+    if hasattr(source, "getstate"):
+        return source.getstate()
+    if hasattr(source, "get_state"):
+        return source.get_state(legacy=False)
+    return getattr(source, "bit_generator", source).state
+
+
+def _set_random_state(source: Any, state: Any) -> None:
+    if hasattr(source, "setstate"):
+        source.setstate(state)
+    elif hasattr(source, "set_state"):
+        source.set_state(state)
+    else:
+        getattr(source, "bit_generator", source).state = state
 
 
 def _unknown_tensor(tensor: Any) -> str:
@@ -410,7 +412,5 @@ def _first_line(error: Exception) -> str:
 
 def _kept_noise(stand_in: Any) -> list[Value]:
     """What the modules that draw random numbers keep for the rest of the sequence."""
-    modules = stand_in.modules() if isinstance(stand_in, nn.Module) else ()
-    noisy: list[Any] = [module for module in modules if hasattr(module, "noise_state")]
-    states = [module.noise_state() for module in noisy]
+    states = [module.noise_state() for _, module in drawing(stand_in)]
     return [tensor.value for state in states for tensor in Anatomy(state).tensors if isinstance(tensor, Traced)]

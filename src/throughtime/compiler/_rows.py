@@ -8,7 +8,7 @@ all rows, and from a total only what is linear in it may be computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,22 +17,32 @@ from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import ROWS, Graph, Node, Value
 
 
-def check_rows(graph: Graph, backward_start: int) -> set[Value]:
-    """Raise `Uncompilable` unless rows are independent; the values that are totals over rows."""
-    totals: set[Value] = set()
+def check_rows(graph: Graph, backward_start: int, gradients: Iterable[Value] = ()) -> None:
+    """Raise `Uncompilable` unless rows are independent, and the `gradients` of parameters totals over rows."""
+    # Zero is the total of any number of zeros.
+    totals, zeros = set[Value](), set[Value]()
     for position, node in enumerate(graph.nodes):
         if not totals.isdisjoint(node.values):
-            _check_linear(node, totals)
+            _check_linear(node, totals, zeros)
             totals.update(node.results)
-            continue
-        touched = [value for value in (*node.values, *node.results) if value.has_rows]
-        if not touched:
-            continue
-        summed = _apply_rule(node)
-        if summed and position < backward_start:
-            _refuse(node, "adds them up or mixes them")
-        totals.update(summed)
-    return totals
+        elif any(value.has_rows for value in (*node.values, *node.results)):
+            summed = _apply_rule(node)
+            if summed and (position < backward_start or (node.name == "index_put" and node.args[0] not in zeros)):
+                _refuse(node, "adds them up or mixes them")
+            totals.update(summed)
+        elif _is_zero(node, zeros):
+            zeros.update(node.results)
+    for gradient in gradients:
+        if gradient not in totals and gradient not in zeros:
+            raise Uncompilable(f"its gradient of a parameter is not a sum over rows ({gradient.name})")
+
+
+def _is_zero(node: Node, zeros: set[Value]) -> bool:
+    """Whether something without rows is made of zeros, as where a function has no slope."""
+    if node.name in ("full", "scalar_tensor"):
+        return bool(node.arg("fill_value" if node.name == "full" else "s") == 0)
+    moved = bool(node.values) and zeros.issuperset(node.values) and _is_linear(node, node.values, zeros)
+    return node.name == "zeros" or moved
 
 
 def check_random(graph: Graph, once: list[Value]) -> None:
@@ -45,6 +55,8 @@ def check_random(graph: Graph, once: list[Value]) -> None:
 
 def _apply_rule(node: Node) -> set[Value]:
     """The results that are totals; all others have been shown to be independent from row to row."""
+    if node.name not in _MAKES_ROWS and not any(value.has_rows for value in node.values):
+        _refuse(node, "gives them what belongs to their places")
     if node.is_pointwise:
         _pointwise(node)
         return set()
@@ -52,6 +64,14 @@ def _apply_rule(node: Node) -> set[Value]:
     if rule is None:
         raise Uncompilable(f"it uses aten.{node.name}, which is not known to treat the rows of a batch separately")
     return rule(node) or set()
+
+
+# All rows of what these make are alike, or drawn each on its own.
+_FACTORIES = ("zeros", "ones", "full", "empty", "rand", "randn")
+_MAKES_ROWS = frozenset({*_FACTORIES, "expand", "repeat"})
+
+
+_DRAWN = ("bernoulli", "uniform", "normal_functional", "exponential", "cauchy", "geometric", "log_normal")
 
 
 def _refuse(node: Node, what: str) -> None:
@@ -68,11 +88,11 @@ def _dim(node: Node, value: Value, name: str = "dim") -> int:
 
 def _pointwise(node: Node) -> None:
     """Broadcasting aligns shapes at their ends, so rows stay apart if they lie at the same distance from the end."""
-    (result,) = node.results
     places = {len(value.shape) - _axis(value) for value in node.values if value.has_rows}  # type: ignore[operator]
-    expected = None if result.row_axis is None else len(result.shape) - result.row_axis
-    if places != {expected}:
-        _refuse(node, "meets rows along different axes")
+    for result in node.results:
+        expected = None if result.row_axis is None else len(result.shape) - result.row_axis
+        if places != {expected}:
+            _refuse(node, "meets rows along different axes")
 
 
 def _free(node: Node) -> None:
@@ -95,6 +115,15 @@ def _permute(node: Node) -> None:
 
 
 def _expand(node: Node) -> None:
+    source, result = node.values[0], node.result
+    if source.row_axis is None:
+        return
+    if result.row_axis is None or len(result.shape) - result.row_axis != len(source.shape) - source.row_axis:
+        _refuse(node, "moves them away")
+
+
+def _repeat(node: Node) -> None:
+    """Rows are not repeated, but anything else may be, once for each row as well."""
     source, result = node.values[0], node.result
     if source.row_axis is None:
         return
@@ -189,7 +218,7 @@ def _embedding_backward(node: Node) -> set[Value]:
 
 
 def _convolution(node: Node) -> None:
-    if node.arg("input").row_axis != 0 or node.arg("weight").has_rows or node.arg("transposed") not in (False, True):
+    if node.arg("input").row_axis != 0 or node.arg("weight").has_rows:
         _refuse(node, "works along them")
 
 
@@ -200,6 +229,7 @@ def _convolution_backward(node: Node) -> set[Value]:
 
 
 def _gather(node: Node) -> None:
+    """`gather` and `scatter`: all have rows, along the same axis, and nothing goes along it."""
     dim = _dim(node, node.result)
     for value in node.values:
         if value.row_axis is None or value.row_axis == dim or value.row_axis != node.result.row_axis:
@@ -207,8 +237,10 @@ def _gather(node: Node) -> None:
 
 
 def _index(node: Node) -> None:
-    """Picking by constant indices along dimensions that are not the rows'."""
+    """Picking by constant indices along dimensions that are not the rows', or for each row from what has none."""
     source, indices = node.args[0], node.args[1]
+    if not source.has_rows and len([index for index in indices if index is not None]) == 1:
+        return
     for dim, index in enumerate(indices):
         if index is not None and (index.has_rows or dim == source.row_axis or index.dtype == torch.bool):
             _refuse(node, "picks values out of other rows")
@@ -224,6 +256,49 @@ def _scatter_into(node: Node) -> None:
         _refuse(node, "writes over some of them")
 
 
+def _index_put(node: Node) -> set[Value]:
+    """Writing to constant places along dimensions that are not the rows', or adding up what each row picked."""
+    whole, indices, piece = node.args[:3]
+    if not whole.has_rows and piece.has_rows and node.arg("accumulate"):
+        return set(node.results)
+    for dim, index in enumerate(indices):
+        if index is not None and (index.has_rows or dim == whole.row_axis or index.dtype == torch.bool):
+            _refuse(node, "writes over some of them")
+    # Where rows come first, and are followed by all indices at once, they stay first.
+    if whole.row_axis != 0 or piece.row_axis != 0 or None in indices[1:]:
+        _refuse(node, "writes over some of them")
+    return set()
+
+
+def _index_add(node: Node) -> None:
+    whole, piece = node.arg("self"), node.arg("source")
+    if node.arg("index").has_rows or whole.row_axis != piece.row_axis or whole.row_axis in (None, _dim(node, whole)):
+        _refuse(node, "writes over some of them")
+
+
+def _planes(node: Node) -> None:
+    """Works on the last two dimensions, before which the rows must lie."""
+    for value in node.values:
+        if value.row_axis is None or value.row_axis >= len(value.shape) - 2:
+            _refuse(node, "works along them")
+
+
+def _attention(node: Node) -> None:
+    """Queries, keys and values come row by row; what masks them may be the same for all."""
+    for argument in node.target._schema.arguments:
+        value = node.arg(argument.name)
+        if isinstance(value, Value) and value.row_axis != 0 and (value.has_rows or argument.name != "attn_mask"):
+            _refuse(node, "attends to them")
+    mask = node.arg("attn_mask")
+    if mask is not None and mask.has_rows and len(mask.shape) != len(node.values[0].shape):
+        _refuse(node, "attends to them")
+
+
+def _bucketize(node: Node) -> None:
+    if node.arg("boundaries").has_rows:
+        _refuse(node, "looks rows up in each other")
+
+
 def _pad(node: Node) -> None:
     source = node.values[0]
     padded = len(node.arg("pad")) // 2
@@ -232,26 +307,45 @@ def _pad(node: Node) -> None:
 
 
 RULES: dict[str, Callable[[Node], set[Value] | None]] = {
-    **dict.fromkeys(("_to_copy", "clone", "bernoulli", "uniform", "normal_functional"), _pointwise),
+    **dict.fromkeys(("_to_copy", "clone", *_DRAWN), _pointwise),
     # Pointwise in fact, though torch does not say so.
     **dict.fromkeys(
-        ("hardswish", "hardswish_backward", "mish", "mish_backward", "celu", "selu", "floor_divide"), _pointwise
+        (
+            "hardswish",
+            "hardswish_backward",
+            "mish",
+            "mish_backward",
+            "celu",
+            "selu",
+            "floor_divide",
+        ),
+        _pointwise,
     ),
-    **dict.fromkeys(("zeros", "ones", "full", "empty", "rand", "randn"), _free),
+    **dict.fromkeys(_FACTORIES, _free),
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias"), _reshape),
     **dict.fromkeys(("t", "permute", "transpose", "unsqueeze", "squeeze"), _permute),
-    **dict.fromkeys(("expand",), _expand),
+    "expand": _expand,
+    "repeat": _repeat,
     **dict.fromkeys(
         (
             "select",
             "_softmax",
+            "_safe_softmax",
             "_log_softmax",
             "_softmax_backward_data",
             "_log_softmax_backward_data",
             "cumsum",
             "cumprod",
+            "cummax",
+            "cummin",
+            "logcumsumexp",
             "sort",
             "topk",
+            "kthvalue",
+            "median",
+            "nanmedian",
+            "mode",
+            "unfold_backward",
             "argmax",
             "argmin",
             "glu",
@@ -260,7 +354,8 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
         ),
         _along(),
     ),
-    "flip": _along("dims"),
+    **dict.fromkeys(("flip", "roll"), _along("dims")),
+    "unfold": _along("dimension"),
     "slice": _slice,
     "cat": _cat,
     "stack": _cat,
@@ -290,7 +385,25 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     "embedding_dense_backward": _embedding_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "gather": _gather,
+    **dict.fromkeys(("gather", "scatter", "scatter_add"), _gather),
+    "bucketize": _bucketize,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention,
+    "index_put": _index_put,
+    "index_add": _index_add,
+    **dict.fromkeys(
+        (
+            "tril",
+            "triu",
+            "avg_pool2d",
+            "avg_pool2d_backward",
+            "max_pool2d_with_indices",
+            "max_pool2d_with_indices_backward",
+            "_adaptive_avg_pool2d",
+            "_adaptive_avg_pool2d_backward",
+        ),
+        _planes,
+    ),
     "index": _index,
     "slice_scatter": _scatter_into,
     "select_scatter": _scatter_into,
@@ -300,33 +413,38 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
 
 # What is linear in its one argument that is a total.
 _LINEAR_IN_ONE = frozenset(
-    "t permute transpose view _unsafe_view reshape expand unsqueeze squeeze slice select neg sum mm bmm mul div clone "
-    "_to_copy select_scatter slice_scatter mean".split()
+    "t permute transpose view _unsafe_view reshape expand unsqueeze squeeze slice select neg sum mm bmm mul clone "
+    "_to_copy mean cumsum flip roll repeat tril triu diagonal".split()
 )
-_LINEAR_IN_ALL = frozenset("add sub cat stack".split())
-# With the result y of the forward step as second argument, these are products with a factor known beforehand.
-_LINEAR_IN_FIRST = frozenset("sigmoid_backward tanh_backward threshold_backward".split())
+# What is linear in all that it joins, and in the one whose place in the other is filled.
+_LINEAR_IN_ALL = frozenset("add sub cat stack slice_scatter select_scatter index_put index_add".split())
+# What is linear in its first argument, by factors that the others say.
+_LINEAR_IN_FIRST = frozenset("div _softmax_backward_data _log_softmax_backward_data embedding_dense_backward".split())
 
 
-def _check_linear(node: Node, totals: set[Value]) -> None:
+def _check_linear(node: Node, totals: set[Value], zeros: set[Value]) -> None:
     """A function of a total must be linear: the total of all steps goes through it as each step's part would."""
     among = [value for value in node.values if value in totals]
-    others = [value for value in node.values if value not in totals]
-    if any(value.has_rows for value in others):
+    if any(value.has_rows for value in (*node.values, *node.results)):
         raise Uncompilable(f"aten.{node.name} joins a sum over rows with rows")
-    if node.name in _LINEAR_IN_ALL:
-        linear = not others and len(among) == len([arg for arg in _flat(node.args[:2]) if not isinstance(arg, int)])
-    elif node.name in _LINEAR_IN_FIRST:
-        linear = len(among) == 1 and node.args[0] is among[0]
-    elif node.name == "div":
-        linear = len(among) == 1 and node.args[0] is among[0] and node.arg("self") is not None
-    elif node.name in ("select_scatter", "slice_scatter"):
-        linear = len(among) == 1 and node.args[1] is among[0]
-    else:
-        linear = node.name in _LINEAR_IN_ONE and len(among) == 1
-    if not linear:
+    if not _is_linear(node, among, totals | zeros) or not all(_is_continuous(value.dtype) for value in node.results):
         raise Uncompilable(f"its gradient is not a sum over rows (aten.{node.name} of one)")
 
 
-def _flat(args: tuple[Any, ...]) -> list[Any]:
-    return [part for arg in args for part in (arg if isinstance(arg, list | tuple) else [arg])]
+def _is_linear(node: Node, among: list[Value], summed: set[Value]) -> bool:
+    if node.name in _LINEAR_IN_ALL:
+        parts = {"cat": node.args[0], "stack": node.args[0], "index_put": node.args[::2], "index_add": node.args[::3]}
+        joined = parts.get(node.name, node.args[:2])
+        return all(isinstance(part, Value) and part in summed for part in joined)
+    if node.name == "where":
+        return node.args[0] not in summed and all(part in summed for part in node.args[1:])
+    if len(among) != 1:
+        return False
+    if node.name in _LINEAR_IN_FIRST or (node.is_pointwise and node.name.endswith("_backward")):
+        rounds = "mode" in node.target._overloadname and node.arg("rounding_mode") is not None
+        return node.args[0] is among[0] and not rounds
+    return node.name in _LINEAR_IN_ONE
+
+
+def _is_continuous(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex

@@ -38,8 +38,7 @@ class Rewriter:
     def call(self, target: OpOverload, *args: Any, shape: Iterable[Dim], like: Value, name: str | None = None) -> Value:
         """A new node; its result has the dtype of `like`."""
         result = Value(name or target.overloadpacket.__name__, tuple(shape), like.dtype)
-        options = {"dtype": like.dtype} if target is aten.zeros.default else {}
-        self.nodes.append(Node(target, args, options, (result,)))
+        self.nodes.append(Node(target, args, {}, (result,)))
         return result
 
 
@@ -208,9 +207,14 @@ def split_masks(graph: Graph) -> Rewriter:
 def drop_identities(graph: Graph) -> Rewriter:
     """Views, casts and copies that change nothing."""
     rewriter = Rewriter()
+    copied: set[Value] = set()
     for node in graph.nodes:
         if node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node):
             rewriter.replace(node.result, node.args[0])
+            copied.update(node.results if node.name == "clone" else ())
+        elif node.name in ("view", "_unsafe_view") and node.args[0] in copied:
+            # A view of the copy, whose elements lay side by side; of what was copied there may be none.
+            rewriter.keep(Node(aten.reshape.default, node.args, node.kwargs, node.results))
         else:
             rewriter.keep(node)
     return rewriter
@@ -295,6 +299,8 @@ def join_padded(graph: Graph) -> Rewriter:
     made = graph.producers()
     rewriter = Rewriter()
     pieces: dict[Value, list[Piece]] = {}
+    # The zeros that pieces were written into.
+    blank: dict[Value, Node] = {}
     for node in graph.nodes:
         found = _pieces(node, made, pieces)
         if found is None:
@@ -302,7 +308,8 @@ def join_padded(graph: Graph) -> Rewriter:
         else:
             # Sums that are only parts of larger ones are written out too, and then used by nobody.
             pieces[node.result] = found
-            rewriter.replace(node.result, _side_by_side(rewriter, node.result, found))
+            zeros = blank[node.result] = blank.get(node.args[0]) or made[node.args[0]]
+            rewriter.replace(node.result, _side_by_side(rewriter, node.result, found, zeros))
     return rewriter
 
 
@@ -322,14 +329,16 @@ def _pieces(node: Node, made: dict[Value, Node], known: dict[Value, list[Piece]]
     return None
 
 
-def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[Piece]) -> Value:
+def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[Piece], zeros: Node) -> Value:
     width = whole.shape[1]
     assert isinstance(width, int)
     parts, position = [], 0
     for start, stop, piece in [*pieces, (width, width, whole)]:
         if start > position:
-            gap = (ROWS, start - position, *whole.shape[2:])
-            parts.append(rewriter.call(aten.zeros.default, list(gap), shape=gap, like=whole))
+            gap = Value("zeros", (ROWS, start - position, *whole.shape[2:]), whole.dtype)
+            # Where the others were: on the same device.
+            rewriter.nodes.append(Node(zeros.target, (list(gap.shape),), zeros.kwargs, (gap,)))
+            parts.append(gap)
         if piece is not whole:
             parts.append(rewriter.resolve(piece))
         position = stop

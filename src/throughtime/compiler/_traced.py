@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Value
 
 StepCall = Callable[[Any, Any, Any], tuple[list[Any], list[Any]]]
@@ -27,6 +28,22 @@ class Source:
 
     def __repr__(self) -> str:
         return f"generator of {self.path or 'the cell'}"
+
+
+class Seen(NamedTuple):
+    """A tensor in a call: where it had been seen before, by call and place."""
+
+    places: frozenset[tuple[int, int]]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Call(NamedTuple):
+    """A function of torch that a step has called, what it was given, and the leaves of what it has returned."""
+
+    function: Any
+    given: Any
+    returned: tuple[Any, ...]
 
 
 @dataclass
@@ -52,6 +69,7 @@ class Trace:
     # Values baked into the graph, such as `torch.tensor(3.0)` inside of a step.
     literals: dict[Value, Tensor]
     device: torch.device
+    calls: list[Call]
     # Why it cannot be compiled, if the rules about rows do not find a better reason.
     objection: str | None = None
 
@@ -73,9 +91,40 @@ class Leaf:
 
 @dataclass(frozen=True)
 class StepSignature:
-    """How a step is called: structures and leaves of its inputs and state, and the dtype its outputs must have."""
+    """How a step is called: structures and leaves of its inputs and state."""
 
     inputs: Any
     input_leaves: tuple[Leaf, ...]
     state: Any
     state_leaves: tuple[Leaf, ...]
+
+
+class Traced(Tensor):
+    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for."""
+
+    value: Value
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, value: Value, requires_grad: bool = False) -> Traced:  # noqa: PYI034
+        made: Traced = Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=inner.device,
+            requires_grad=requires_grad,
+        )
+        made.held, made.value = inner, value
+        return made
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Traced({self.value.described})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise Uncompilable("it keeps a tensor of one step and uses it outside of the step")

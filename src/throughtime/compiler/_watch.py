@@ -6,18 +6,21 @@ parametrisation is noticed at the next call; tensors are looked up anew at every
 
 from __future__ import annotations
 
-import copy
+import array
+import enum
+import functools
+import random
+import sys
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from throughtime.compiler._errors import Uncompilable
+from torch.nn.modules.batchnorm import _BatchNorm
 
 _EMPTY_CELL = types.CellType()
 # Packages whose classes nobody changes.
@@ -26,11 +29,22 @@ _FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", 
 HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
 BOOKKEEPING = frozenset(vars(nn.Module())) - HOOKS - {"training"} | {"_load_hook", "_initialize_hook", "_glance"}
-_SEQUENCES = (list, tuple, deque)
-_UNORDERED = (set, frozenset)
+SEQUENCES = (list, tuple, deque)
+UNORDERED = (set, frozenset)
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 _FUNCTIONS = frozenset({types.FunctionType, types.BuiltinFunctionType})
-_PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, type)
+# Compared by value, and one and the same wherever they are: `mode is Mode.FAST` must hold for a stand-in too.
+PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum, type)
+# Memory without names.
+BUFFERS = (bytearray, array.array, memoryview, np.ndarray, np.generic)
+# Nobody changes what these hold, or it does not matter to a step. What ctypes makes is plain memory.
+_HARMLESS = (sys.stdlib_module_names | {"torch", "numpy"}) - {"ctypes", "_ctypes", "mmap"}
+
+
+# Tensors that compute as tensors do.
+_ORDINARY = (Tensor, nn.Parameter)
+# Objects with attributes that nobody looks into.
+_MACHINERY = frozenset("logging io _io threading _thread weakref concurrent asyncio multiprocessing tempfile".split())
 
 
 class Anatomy:
@@ -43,11 +57,20 @@ class Anatomy:
         self.tensors: list[Tensor] = []
         # Objects known by identity only: kept, so that their identities are not given to others.
         self.kept: list[Any] = []
+        # What changes without anybody seeing it, if there is such a thing: a step might look at it.
+        self.opaque: str | None = None
+        # Whether what is described is no part of the cell, but seen by its functions: tensors there are not its own.
+        self._outside = False
         self._seen: dict[int, int] = {}
         self._tensor_index: dict[int, int] = {}
         parts: list[Any] = []
         self._describe(cell, "", parts)
         self.structure = tuple(parts)
+
+    @property
+    def strange_tensor(self) -> str | None:
+        """The class of a tensor that may compute in a way of its own."""
+        return next((type(tensor).__name__ for tensor in self.tensors if type(tensor) not in _ORDINARY), None)
 
     def end_visits(self) -> None:
         """Let go of whoever was shown the parts."""
@@ -65,18 +88,20 @@ class Anatomy:
             # The type as well: 1, 1.0 and True are equal but do not compute the same.
             parts.append((kind, thing))
         elif isinstance(thing, Tensor):
-            parts.append(self._tensor(thing, path))
+            parts.append((kind, id(thing)) if self._outside else self._tensor(thing, path))
         elif kind in _FUNCTIONS:
-            self._describe_function(thing, parts)
-        elif isinstance(thing, _PRIMITIVES):
+            self._describe_function(thing, path, parts)
+        elif isinstance(thing, PRIMITIVES):
             parts.append((kind, thing))
-        elif isinstance(thing, _SEQUENCES):
+            if isinstance(thing, type):
+                self._describe_class(thing, parts)
+        elif isinstance(thing, SEQUENCES):
             self._visit(thing)
             self._describe_all(kind, [(f"{path}[{index}]", part) for index, part in enumerate(thing)], parts)
-        elif isinstance(thing, dict):
+        elif isinstance(thing, dict | types.MappingProxyType):
             self._visit(thing)
             self._describe_all(kind, [(f"{path}[{key!r}]", part) for key, part in thing.items()], parts)
-        elif _is_walked(thing):
+        elif is_walked(thing):
             self._describe_object(thing, path, parts)
         else:
             self._describe_other(thing, path, parts)
@@ -86,11 +111,32 @@ class Anatomy:
         self._visit(thing)
         if isinstance(thing, types.MethodType):
             self._describe_all(thing.__func__, [(f"{path}.__self__", thing.__self__)], parts)
-        elif isinstance(thing, np.ndarray):
-            parts.append((kind, thing.shape, str(thing.dtype), hash(thing.tobytes())))
+        elif isinstance(thing, functools.partial):
+            named = {"func": thing.func, "args": thing.args, "keywords": thing.keywords}
+            self._describe_all(kind, [(f"{path}.{name}", part) for name, part in named.items()], parts)
+        elif isinstance(thing, BUFFERS):
+            shape, dtype = getattr(thing, "shape", None), getattr(thing, "dtype", None)
+            contents = thing.tobytes() if hasattr(thing, "tobytes") else bytes(thing)
+            parts.append((kind, shape, str(dtype), hash(contents)))
+        elif isinstance(thing, UNORDERED):
+            self.kept.append(thing)
+            parts.append((kind, frozenset(map(id, thing))))
+            for part in sorted(thing, key=id):
+                self._describe_outside(part, path, parts)
         else:
             self.kept.append(thing)
-            parts.append((kind, frozenset(map(id, thing)) if isinstance(thing, _UNORDERED) else id(thing)))
+            parts.append((kind, id(thing)))
+            if (
+                isinstance(thing, Iterator | random.SystemRandom | torch.jit.ScriptModule)
+                or kind.__module__.partition(".")[0] not in _HARMLESS
+            ):
+                self.opaque = self.opaque or f"a {kind.__name__} (`{path}`)"
+
+    def _describe_outside(self, thing: Any, path: str, parts: list[Any]) -> None:
+        """What functions of the cell see, which is no part of it."""
+        outside, self._outside = self._outside, True
+        self._describe(thing, path, parts)
+        self._outside = outside
 
     def _describe_all(self, kind: Any, named: list[tuple[str, Any]], parts: list[Any]) -> None:
         """The parts of a collection, with their names."""
@@ -105,13 +151,12 @@ class Anatomy:
             index = self._tensor_index[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
             self.paths.append(path)
-        return index, tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad
+        kind = None if type(tensor) in _ORDINARY else type(tensor)
+        return index, kind, tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad
 
     def _describe_object(self, thing: Any, path: str, parts: list[Any]) -> None:
-        if id(thing) in self._seen:
-            parts.append(("again", self._seen[id(thing)]))
+        if self._is_known(thing, parts):
             return
-        self._seen[id(thing)] = len(self._seen)
         self._visit(thing)
         # The object itself may hold tensors by the same id after it is gone: it is alive as long as the cell is.
         parts.append(type(thing))
@@ -121,31 +166,58 @@ class Anatomy:
             parts.append(name)
             self._describe(part, prefix + name, parts)
 
-    def _describe_function(self, function: Any, parts: list[Any]) -> None:
-        """A function, and the plain values that a user's function sees from outside."""
+    def _describe_function(self, function: Any, path: str, parts: list[Any]) -> None:
+        """A function, and what a user's function sees from outside; of globals, plain values only."""
         parts.append(function)
-        if isinstance(function, types.FunctionType) and not _is_foreign(function):
-            self._visit(function)
-            parts.append(function.__code__)
-            parts += [(type(value), value) for value in seen_from_outside(function) if type(value) in _PLAIN]
+        if not isinstance(function, types.FunctionType) or _is_foreign(function) or self._is_known(function, parts):
+            return
+        self._visit(function)
+        parts.append(function.__code__)
+        for value in map(function.__globals__.get, function.__code__.co_names):
+            if type(value) in _PLAIN:
+                parts.append((type(value), value))
+            elif is_generator(value):
+                self.kept.append(value)
+        for value in (*_held_by(function), vars(function)):
+            self._describe_outside(value, path, parts)
 
     def _describe_class(self, kind: type, parts: list[Any]) -> None:
         """What a user's class itself says: methods may be replaced, and numbers may stand there."""
+        opaque = self.opaque
         for base in _own_bases(kind):
+            if self._is_known(base, parts):
+                continue
             self._visit(base)
             for name, part in vars(base).items():
                 if name == "__call__" or not name.startswith("__"):
                     parts.append(name)
-                    self._describe(_plain_function(part), f"{kind.__name__}.{name}", parts)
+                    self._describe_outside(_plain_function(part), f"{kind.__name__}.{name}", parts)
+        # Classes hold all kinds of things for other ends than a step.
+        self.opaque = opaque
+
+    def _is_known(self, thing: Any, parts: list[Any]) -> bool:
+        """Whether something has been described before, on another way."""
+        if id(thing) in self._seen:
+            parts.append(("again", self._seen[id(thing)]))
+            return True
+        self._seen[id(thing)] = len(self._seen)
+        return False
 
 
 def seen_from_outside(function: types.FunctionType) -> list[Any]:
-    """The code of a function, its defaults, the globals that it names, and what it closes over."""
-    code = function.__code__
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    outside = [function.__globals__.get(name) for name in code.co_names]
-    closed = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY_CELL]
-    return [code, *defaults, *outside, *closed]
+    """The code of a function, what it holds, and the globals that it names."""
+    code, names = function.__code__, function.__globals__
+    return [code, *_held_by(function), *[names.get(name) for name in code.co_names]]
+
+
+def _held_by(function: types.FunctionType) -> list[Any]:
+    """The defaults of a function, and what it closes over."""
+    held = [] if function.__defaults__ is None else list(function.__defaults__)
+    if function.__kwdefaults__:
+        held += function.__kwdefaults__.values()
+    if function.__closure__:
+        held += [cell.cell_contents for cell in function.__closure__ if cell != _EMPTY_CELL]
+    return held
 
 
 def _plain_function(part: Any) -> Any:
@@ -165,36 +237,78 @@ def _is_foreign(thing: Any) -> bool:
     return str(thing.__module__).partition(".")[0] in _FOREIGN
 
 
+def unwatched(module: nn.Module) -> frozenset[str]:
+    """The attributes that a class of ours says do not decide what a step computes."""
+    names = getattr(type(module), "unwatched", None)
+    return names if isinstance(names, frozenset) else frozenset()
+
+
 def watched(thing: Any) -> list[tuple[str, Any]]:
     """The attributes of an object that may decide what a step computes."""
-    attributes: dict[str, Any] = vars(thing)
+    slots = [(name, getattr(thing, name)) for name in slots_of(thing) if hasattr(thing, name)]
+    attributes: dict[str, Any] = vars(thing) if hasattr(thing, "__dict__") else {}
     if not isinstance(thing, nn.Module):
-        return list(attributes.items())
-    unwatched = getattr(thing, "unwatched", ())
-    found = [*thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
+        return [*slots, *attributes.items()]
+    skipped = unwatched(thing)
+    found = [*slots, *thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
     # All at once: another thread may note something at the cell meanwhile.
     for name, part in list(attributes.items()):
-        if name not in BOOKKEEPING and name not in unwatched and (name not in HOOKS or part):
+        if name not in BOOKKEEPING and name not in skipped and (name not in HOOKS or part):
             found.append((name, part))
     return found
 
 
-def _is_walked(thing: Any) -> bool:
-    """Whether to look inside of an object: those of classes written by a user, which have a plain `__dict__`."""
+def slots_of(thing: Any) -> tuple[str, ...]:
+    """The attributes that the class of an object keeps in slots, if it is a user's."""
+    kind: type = type(thing)
+    return _slots(kind)
+
+
+@lru_cache(maxsize=1024)
+def _slots(kind: type) -> tuple[str, ...]:
+    found: list[str] = []
+    for base in _own_bases(kind):
+        if base.__module__.partition(".")[0] not in _HARMLESS:
+            names = vars(base).get("__slots__", ())
+            for name in (names,) if isinstance(names, str) else tuple(names):
+                private = name.startswith("__") and not name.endswith("__")
+                found.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
+
+
+def is_generator(thing: Any) -> bool:
+    """Whether something draws random numbers outside of torch."""
+    # Without naming numpy's: that would import them.
+    return isinstance(thing, random.Random) or type(thing).__module__.startswith("numpy.random")
+
+
+_OPAQUE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.Generator)
+
+
+def is_walked(thing: Any) -> bool:
+    """Whether to look inside of an object: those of classes written by a user, with attributes or slots."""
     if isinstance(thing, nn.Module):
-        return True
-    if isinstance(thing, _UNORDERED):
+        return not isinstance(thing, torch.jit.ScriptModule)
+    if isinstance(thing, (*UNORDERED, *BUFFERS, *_OPAQUE, functools.partial)) or is_generator(thing):
         return False
-    opaque = types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.ModuleType | np.ndarray
-    if isinstance(thing, opaque | torch.Generator):
-        return False
-    return hasattr(thing, "__dict__") and not callable(getattr(type(thing), "__array__", None))
+    if not hasattr(thing, "__dict__"):
+        return bool(slots_of(thing))
+    machinery = type(thing).__module__.partition(".")[0] in _MACHINERY
+    return not machinery and not callable(getattr(type(thing), "__array__", None))
 
 
 def hooked_module(cell: Any) -> str | None:
     """The class of a module inside the cell with hooks, which are there to see every step."""
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
         if any(vars(module).get(hooks) for hooks in HOOKS):
+            return type(module).__name__
+    return None
+
+
+def norm_over_rows(cell: Any) -> str | None:
+    """The class of a batch norm inside the cell that takes its statistics of the rows at hand."""
+    for module in cell.modules() if isinstance(cell, nn.Module) else ():
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             return type(module).__name__
     return None
 
@@ -209,62 +323,6 @@ def changed_attribute(cell: Any, before: dict[str, Anatomy]) -> str | None:
 
 
 def anatomies(cell: Any) -> dict[str, Anatomy]:
-    """Every attribute of a cell as it is now."""
-    return {name: Anatomy(part) for name, part in watched(cell)} if hasattr(cell, "__dict__") else {}
-
-
-def shadow(cell: Any, replace: Callable[[Tensor], Tensor]) -> Any:
-    """A copy of the cell with its tensors replaced, sharing everything else; what a step changes, it changes here."""
-    return _Shadows(replace).of(cell)
-
-
-class _Shadows:
-    def __init__(self, replace: Callable[[Tensor], Tensor]) -> None:
-        self._replace = replace
-        self._made: dict[int, Any] = {}
-
-    def of(self, thing: Any) -> Any:
-        """The shadow of anything an object may hold; what holds no tensors is itself."""
-        if isinstance(thing, Tensor):
-            return self._replace(thing)
-        if isinstance(thing, _PRIMITIVES):
-            return thing
-        if isinstance(thing, (*_SEQUENCES, dict)):
-            return self._collection(thing)
-        if isinstance(thing, (*_UNORDERED, np.ndarray)):
-            return copy.copy(thing)
-        if isinstance(thing, types.MethodType):
-            return types.MethodType(thing.__func__, self.of(thing.__self__))
-        return self._object(thing) if _is_walked(thing) else thing
-
-    def _collection(self, thing: Any) -> Any:
-        if isinstance(thing, dict):
-            made = copy.copy(thing)
-            made.update((key, self.of(part)) for key, part in thing.items())
-            return made
-        parts = [self.of(part) for part in thing]
-        return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
-
-    def _object(self, thing: Any) -> Any:
-        made = self._made.get(id(thing))
-        if made is not None:
-            return made
-        try:
-            made = object.__new__(type(thing))
-            self._made[id(thing)] = made
-            vars(made).update(vars(thing))
-        except TypeError as error:
-            raise Uncompilable(f"a {type(thing).__name__} inside it cannot be copied ({error})") from error
-        if not isinstance(thing, nn.Module):
-            for name, part in list(vars(made).items()):
-                vars(made)[name] = self.of(part)
-            return made
-        for group in ("_parameters", "_buffers", "_modules"):
-            vars(made)[group] = {name: self.of(part) for name, part in vars(thing)[group].items()}
-        for name, part in watched(thing):
-            if name in vars(thing):
-                vars(made)[name] = self.of(part)
-        for name in getattr(thing, "unwatched", ()):
-            if name in vars(thing):
-                vars(made)[name] = copy.copy(vars(thing)[name])
-        return made
+    """Every attribute of a cell as it is now, and its class."""
+    parts = dict(watched(cell))
+    return {type(cell).__name__: Anatomy(type(cell)), **{name: Anatomy(part) for name, part in parts.items()}}

@@ -12,11 +12,13 @@ from throughtime._errors import InvalidArgumentError, check_flag, check_name, pr
 from throughtime.backends._swap import swapping
 from throughtime.cells._base import begin_sequence, dims
 from throughtime.decode._decoder import Decoder
+from throughtime.decode._graphs import beside_graphs
 from throughtime.decode._teacher_forced import decode_at_once
 from throughtime.decode._whole import whole_numbers
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 
 
+@beside_graphs
 def dynamic_decode(
     decoder: Any,
     output_time_major: bool = False,

@@ -25,6 +25,7 @@ from throughtime._tensors import is_lazy
 from throughtime.cells._base import snake_case
 from throughtime.cells._parameters import glorot_uniform
 from throughtime.decode._dense import Dense
+from throughtime.decode._graphs import beside_graphs
 from throughtime.decode._memory import Memory, check_memory, places
 
 KeyValueFn = Callable[["AttentionMechanism", Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -95,6 +96,7 @@ class AttentionMechanism(nn.Module):
             what = "`memory_sequence_length` has no memory to belong to"
             raise ValueError(problem(what, got="lengths alone", expected="`memory`", fix=fix))
 
+    @beside_graphs
     def setup_memory(self, memory: Any, memory_sequence_length: Any = None) -> Memory:
         """Attend to `memory` [B, S, D] from now on; past `memory_sequence_length` [B] it is neither seen nor read."""
         values, mask = check_memory(memory, memory_sequence_length)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from throughtime._errors import check_flag, check_number, check_positive_int, problem, type_name
 from throughtime._tensors import as_tensor
+from throughtime.cells._draws import Draws
 from throughtime.decode._mechanism import AttentionMechanism, BahdanauAttention, LuongAttention
 
 MODES = ("recursive", "parallel", "hard")
@@ -102,7 +103,7 @@ def check_mode(mode: Any) -> str:
     return mode
 
 
-class _Monotonic(AttentionMechanism):
+class _Monotonic(Draws, AttentionMechanism):
     """What both monotonic mechanisms add: a bias and noise on the score, and probabilities that move forward."""
 
     unwatched = AttentionMechanism.unwatched | {"_generators"}

@@ -8,10 +8,19 @@ from typing import Any
 from torch import nn
 
 from throughtime._errors import check_name, problem, type_name
-from throughtime.cells import DeviceWrapper, DropoutWrapper, MultiRNNCell, ResidualWrapper, RNNCell
+from throughtime.cells import (
+    CompiledWrapper,
+    DeviceWrapper,
+    DropoutWrapper,
+    HighwayWrapper,
+    MultiRNNCell,
+    ResidualWrapper,
+    RNNCell,
+    ZoneoutWrapper,
+)
 
-# The core wrappers of TensorFlow add no level to the names of what they wrap; those of contrib do.
-_NAMELESS = (DropoutWrapper, ResidualWrapper, DeviceWrapper)
+# These add no level to the names of what they wrap, and what they own lies beside it; other wrappers are a level.
+_NAMELESS = (DropoutWrapper, ResidualWrapper, DeviceWrapper, HighwayWrapper, CompiledWrapper, ZoneoutWrapper)
 
 
 def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parameter]:

@@ -81,10 +81,10 @@ def pad(examples: Sequence[Any]) -> Batch:
         what, fix = "an example is `inputs`, or a pair of `inputs` and a target", "Make all examples alike."
         got = f"examples of {sorted({len(pair) for pair in pairs})} parts"
         raise ValueError(problem(what, got=got, expected="1 part or 2, the same for all", fix=fix))
-    inputs, lengths = _padded("inputs", [torch.as_tensor(pair[0]) for pair in pairs])
+    inputs, lengths = _padded("inputs", [_as_tensor(pair[0]) for pair in pairs])
     if len(pairs[0]) == 1:
         return Batch(inputs, lengths)
-    targets = [torch.as_tensor(pair[1]) for pair in pairs]
+    targets = [_as_tensor(pair[1]) for pair in pairs]
     if targets[0].ndim == 0:
         return Batch(inputs, lengths, torch.stack(targets))
     return Batch(inputs, lengths, *_padded("targets", targets))
@@ -97,7 +97,11 @@ def _padded(name: str, sequences: list[Tensor]) -> tuple[Tensor, Tensor]:
         expected, fix = "tensors [T, ...] that differ in T only", f"Look at the `{name}` of every example."
         got = sorted({f"{shape_of(sequence)} {sequence.dtype}" for sequence in sequences})
         raise ValueError(problem(f"`{name}` do not fit into one batch", got=got, expected=expected, fix=fix))
-    return pad_sequence(sequences, batch_first=True), torch.tensor([len(sequence) for sequence in sequences])
+    return pad_sequence(sequences, batch_first=True), torch.tensor([sequence.shape[0] for sequence in sequences])
+
+
+def _as_tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.as_tensor(value)
 
 
 def streams(sequence: Any, batch_size: int) -> Batch:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from throughtime._errors import check_flag, check_number, check_positive_int, problem
+from throughtime._errors import check_callable, check_flag, check_number, check_positive_int, problem
 from throughtime.train._batches import Batch, pad
 from throughtime.train._workers import this_worker
 
@@ -135,13 +135,15 @@ def loader(
     shuffle: bool = True,
     seed: int = 0,
     lengths: Sequence[int] | torch.Tensor | None = None,
+    collate_fn: Callable[[Sequence[Any]], Batch] = pad,
     num_workers: int = 0,
     rank: int | None = None,
     workers: int | None = None,
 ) -> DataLoader[Batch]:
     """torch's `DataLoader` over `examples`, with `Buckets` to choose the batches and `pad` to make them.
 
-    An example is what `pad` takes. `lengths` saves reading all examples once to learn how long they are.
+    An example is what `pad` takes, or what a `collate_fn` of your own makes batches of. `lengths` saves reading all
+    examples once to learn how long they are.
 
     >>> import torch, throughtime as tt
     >>> examples = [(torch.ones(length, 2), length % 2) for length in [3, 7, 4, 6, 3, 7]]
@@ -157,4 +159,11 @@ def loader(
     buckets = Buckets(lengths, batch_size, shuffle=shuffle, seed=seed, rank=rank, workers=workers)
     # A generator of its own: what the loader draws for its processes leaves the model's random numbers alone.
     own = torch.Generator().manual_seed(seed)
-    return DataLoader(examples, batch_sampler=buckets, collate_fn=pad, num_workers=num_workers, generator=own)  # type: ignore[arg-type]
+    check_callable("collate_fn", collate_fn, expected="a function", fix="Leave it out for tt.train.pad.")
+    return DataLoader(
+        examples,  # type: ignore[arg-type]
+        batch_sampler=buckets,
+        collate_fn=collate_fn,
+        num_workers=num_workers,
+        generator=own,
+    )

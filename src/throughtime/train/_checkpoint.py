@@ -108,7 +108,9 @@ class Checkpoints:
         """Write a checkpoint elsewhere, make sure that it is on disk, and give it its name in one go."""
         target = self.folder / f"checkpoint-{name}"
         new = self.folder / f".{target.name}.new"
-        shutil.rmtree(new, ignore_errors=True)
+        for left in self.folder.glob(".checkpoint-*"):
+            # By a run that was killed while it wrote or deleted.
+            shutil.rmtree(left)
         new.mkdir()
         tensors: dict[str, Tensor] = {}
         words = encode(state, tensors, "state")

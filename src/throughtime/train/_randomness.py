@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from throughtime.cells._draws import drawing
 
 
 def random_state(model: nn.Module) -> dict[str, Tensor]:
@@ -24,7 +25,7 @@ def random_state(model: nn.Module) -> dict[str, Tensor]:
     }
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
-    for path, module in _noisy(model):
+    for path, module in drawing(model):
         _, generators = module.noise_state()
         state |= {f"cell.{device.type}.{path}": numbers for device, numbers in generators.items()}
     return dict(sorted(state.items()))
@@ -41,7 +42,7 @@ def set_random_state(model: nn.Module, state: dict[str, Tensor], device: torch.d
     np.random.set_state(legacy)  # noqa: NPY002
     if torch.cuda.is_available() and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"])
-    for path, module in _noisy(model):
+    for path, module in drawing(model):
         found = {kind: state.get(f"cell.{kind}.{path}") for kind in ("cpu", "cuda")}
         places = {"cpu": torch.device("cpu"), "cuda": device}
         module.set_noise_state(({}, {places[kind]: numbers for kind, numbers in found.items() if numbers is not None}))
@@ -50,7 +51,3 @@ def set_random_state(model: nn.Module, state: dict[str, Tensor], device: torch.d
 def of_its_own(rank: int) -> None:
     """Give a worker other random numbers than the first one has, but the same in every run."""
     torch.manual_seed(int(torch.randint(2**62, ())) + rank)
-
-
-def _noisy(model: nn.Module) -> list[tuple[str, Any]]:
-    return [(path, module) for path, module in model.named_modules() if hasattr(module, "noise_state")]

@@ -17,7 +17,7 @@ class Step(NamedTuple):
 
     `number` and `epoch` count from 1; `metrics` are those of this batch, before the step; `gradient_norm` is that
     before clipping; `steps` of its `padded_steps` are real; `memory` is the most bytes this process (or its GPU) has
-    held so far.
+    held so far, as seen a few times a second.
     """
 
     number: int

@@ -24,6 +24,9 @@ from throughtime.train._step import Measure, Outcome, Stepper, Sums, measured_by
 from throughtime.train._watch import Watcher
 from throughtime.train._workers import Worker, gathered, this_worker, wait_for_all
 
+# Seconds between two looks at the memory.
+LOOK_EVERY = 0.2
+
 
 @dataclass
 class Place:
@@ -72,6 +75,8 @@ class Run:
         self._random: dict[str, Tensor] | None = None
         self._leaves: list[Tensor] | None = None
         self._saved = 0
+        # When memory was last looked at, and what was seen.
+        self._looked, self._held = -math.inf, 0
         self._checkpoints = None if self.folder is None else Checkpoints(self.folder, self.keep)
         self._log = Log(None, self.history)
         if not self.worker.is_first:
@@ -86,7 +91,7 @@ class Run:
         """Train to the end, from wherever the run stands."""
         self._log = Log(self.folder if self.worker.is_first else None, self.history)
         for watcher in self.watchers:
-            watcher.begin(self.epochs, len(self.train), self.history)
+            watcher.begin(self.epochs, self._steps_an_epoch(), self.history)
         try:
             while self.place.epoch <= self.epochs and not self.history.stopped_early:
                 self._train_epoch()
@@ -97,6 +102,12 @@ class Run:
             for watcher in self.watchers:
                 watcher.end(self.history)
         return self.history
+
+    def _steps_an_epoch(self) -> int:
+        """How many steps an epoch has, as far as that is known before it: a loader's windows are not."""
+        if self.truncate is None or not isinstance(self.train, list | tuple):
+            return len(self.train)
+        return sum(-(-batch.inputs.shape[1] // self.truncate) for batch in self.train)
 
     def _train_epoch(self) -> None:
         """Go through the batches, from the one where the run stands."""
@@ -163,7 +174,7 @@ class Run:
             steps=outcome.sums.steps,
             padded_steps=outcome.sums.padded_steps,
             seconds=now - self._mark,
-            memory=memory_used(self._stepper.device),
+            memory=self._memory(now),
         )
         at_plateaus = isinstance(self.schedule, ReduceLROnPlateau)
         if self.schedule is not None and self.schedule_every == "step" and not at_plateaus:
@@ -173,6 +184,12 @@ class Run:
         for watcher in self.watchers:
             watcher.step(record)
         self._mark = time.perf_counter()
+
+    def _memory(self, now: float) -> int:
+        """The memory held at most so far, looked at a few times a second: asking can take as long as a small step."""
+        if now - self._looked > LOOK_EVERY:
+            self._looked, self._held = now, memory_used(self._stepper.device)
+        return self._held
 
     def _end_epoch(self) -> None:
         """Validate, see whether it got better, and go on to the next."""

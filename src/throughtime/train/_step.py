@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +41,8 @@ class Sums(NamedTuple):
 
     def over_all(self, worker: Worker) -> Sums:
         """Those of all workers."""
+        if worker.size == 1:
+            return self
         flat = torch.tensor(
             [*(part for pair in self.metrics.values() for part in pair), *self[1:]], dtype=torch.float64
         )
@@ -132,14 +134,17 @@ def measured_by(measure: Measure, model: Any, batch: Batch, state: Any, *, carry
 def together(measured: dict[str, Mean], batch: Batch, worker: Worker) -> Sums:
     """The sums of all workers; a look at the numbers, for which a GPU has to finish its work."""
     parts = [part for mean in measured.values() for part in mean]
-    flat = torch.stack([torch.as_tensor(part, device=batch.inputs.device).detach().double() for part in parts]).tolist()
+    device = batch.inputs.device
+    tensors = [part.detach().to(device, torch.float64) for part in parts if isinstance(part, Tensor)]
+    known = iter(torch.stack(tensors).tolist())
+    flat = [next(known) if isinstance(part, Tensor) else float(part) for part in parts]
     metrics = dict(zip(measured, zip(flat[::2], flat[1::2], strict=True), strict=True))
     return Sums(metrics, len(batch.lengths), batch.steps, batch.padded_steps).over_all(worker)
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:
     """torch's mixed precision, if one is asked for."""
-    return torch.autocast(device.type, precision, enabled=precision is not None)
+    return nullcontext() if precision is None else torch.autocast(device.type, precision)
 
 
 def device_of(model: nn.Module) -> torch.device:

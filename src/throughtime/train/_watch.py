@@ -17,7 +17,7 @@ class Watcher:
     """
 
     def begin(self, epochs: int, steps: int, history: History) -> None:
-        """Before the first step: so many epochs of so many batches; `history` has records if a run goes on."""
+        """Before the first step: so many epochs of about so many steps; `history` has records if a run goes on."""
 
     def step(self, step: Step) -> None:
         """After a step of the optimiser."""
@@ -30,7 +30,7 @@ class Watcher:
 
 
 class Progress(Watcher):
-    """A bar with rate and remaining time on a terminal; one plain line an epoch where there is none.
+    """A bar with rate (of sequences' own steps) and remaining time on a terminal; a line an epoch where there is none.
 
     `console` is that of rich; by default, standard output.
 
@@ -45,7 +45,7 @@ class Progress(Watcher):
         self._console = console or Console(highlight=False)
         self._bar: Any = None
         self._task: Any = None
-        self._epochs = self._batches = self._in_epoch = self._sequences = 0
+        self._epochs = self._steps = 0
 
     def begin(self, epochs: int, steps: int, history: History) -> None:
         """Show the bar, as far as an earlier run has come."""
@@ -58,7 +58,7 @@ class Progress(Watcher):
         )
         from rich.progress import Progress as Bar  # noqa: PLC0415
 
-        self._epochs, self._batches = epochs, steps
+        self._epochs = epochs
         columns = [
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
@@ -77,14 +77,15 @@ class Progress(Watcher):
 
     def step(self, step: Step) -> None:
         """Advance, and say how fast it goes."""
-        self._sequences += step.rows
+        self._steps += step.steps
         seconds = self._bar.tasks[self._task].elapsed or 0
-        rate = f"{self._sequences / seconds:,.0f} sequences/s" if seconds else ""
+        rate = f"{self._steps / seconds:,.0f} steps/s" if seconds else ""
         now = f"epoch {step.epoch}/{self._epochs}  loss {step.metrics['loss']:.3f}  {rate}"
         self._bar.update(self._task, advance=1, now=now)
 
     def epoch(self, epoch: Epoch) -> None:
-        """One line that stays."""
+        """One line that stays; and by now it is known how many steps an epoch has."""
+        self._bar.update(self._task, total=round(epoch.step / epoch.number * self._epochs))
         found = {**epoch.train, **{f"valid {name}": value for name, value in epoch.valid.items()}}
         values = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         width = len(str(self._epochs))

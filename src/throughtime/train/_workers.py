@@ -26,29 +26,34 @@ class Worker(NamedTuple):
 
 def this_worker() -> Worker:
     """What `torch.distributed` says of this process; alone if it says nothing."""
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-    if not distributed.is_available() or not distributed.is_initialized():
+    connected = distributed.is_available() and distributed.is_initialized()
+    on_gpu = torch.cuda.is_available() and not (connected and distributed.get_backend() == "gloo")
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    if not connected:
         return Worker(0, 1, device)
     return Worker(distributed.get_rank(), distributed.get_world_size(), device)
 
 
 @contextmanager
-def workers() -> Iterator[Worker]:
+def workers(*, device: torch.device | str | None = None) -> Iterator[Worker]:
     """The processes that `torchrun` started, connected for as long as the block lasts; otherwise one worker.
 
-    They meet by nccl where there are GPUs, each on one of its own, and by gloo where there are none.
+    They meet by nccl where there are GPUs, each on one of its own, and by gloo where there are none. `device="cpu"`
+    leaves GPUs alone.
 
     >>> import throughtime as tt
     >>> with tt.train.workers() as worker:
     ...     worker.rank, worker.size
     (0, 1)
     """
+    on_gpu = torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda")
     if "LOCAL_RANK" not in os.environ or distributed.is_initialized():
-        yield this_worker()
+        worker = this_worker()
+        yield worker if on_gpu else worker._replace(device=torch.device("cpu"))
         return
-    if torch.cuda.is_available():
+    if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    distributed.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield this_worker()
     finally:

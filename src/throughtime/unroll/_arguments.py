@@ -96,7 +96,8 @@ def check_state(
             raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
         what = f"the zero state of {type(cell).__name__}"
         dtype = check_dtype("dtype", dtype)
-        if device.type == "cpu" == torch.get_default_device().type:
+        # torch.compile cannot trace the question which device is the default.
+        if device.type == "cpu" and (torch.compiler.is_compiling() or torch.get_default_device().type == "cpu"):
             initial = initial_state(cell, batch_size, dtype)
         else:
             with torch.device(device):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from throughtime.backends._checkpoint import recomputed
 from throughtime.backends._execute import Executable
+from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
 from throughtime.backends._operator import Call, run
 from throughtime.backends._steps import Steps
@@ -28,11 +29,12 @@ def walk_compiled(
     all_states: bool,
     parallel_iterations: int | None,
     checkpoint_every: int | None,
+    swap_memory: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Rows [N, ...] of all steps for each output (then each state, with `all_states`); leaves of the final state."""
     noise = Noise(cell, rows[0].device, is_random=executable.is_random)
     steps = schedule.steps
-    call = Call(executable, steps, noise, draw(executable, steps, noise), parallel_iterations)
+    call = Call(executable, steps, noise, draw(executable, steps, noise), parallel_iterations, swap_memory)
     leaves = schedule.sort(state)
     # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
     rowless = [place for place, leaf in enumerate(leaves) if not leaf.ndim]
@@ -48,6 +50,23 @@ def walk_compiled(
             kept = len(outputs) - len(leaves) + place
             outputs[kept] = outputs[kept][steps.offset]
     return outputs, final
+
+
+def walk_padded(
+    executable: Executable,
+    tensors: Sequence[Tensor],
+    cell: Any,
+    steps: Steps,
+    moves: Moves,
+    rows: Sequence[Tensor],
+    state: Sequence[Tensor],
+    parallel_iterations: int | None,
+    swap_memory: bool,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The same for padded rows [B T, ...], which the operation itself moves."""
+    noise = Noise(cell, rows[0].device, is_random=executable.is_random)
+    call = Call(executable, steps, noise, draw(executable, steps, noise), parallel_iterations, swap_memory, moves)
+    return run(call, tensors, rows, state)
 
 
 def draw(executable: Executable, steps: Steps, noise: Noise) -> Env:

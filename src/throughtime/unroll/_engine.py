@@ -13,9 +13,9 @@ from throughtime._errors import problem, type_name
 from throughtime.backends import reference
 from throughtime.backends._select import Choice, choose
 from throughtime.backends._step import Step, is_row_leaf
-from throughtime.backends._swap import swapping
-from throughtime.cells._base import RNNCell, begin_sequence, build_for, is_lazy_cell
-from throughtime.unroll._compiled import walk_compiled
+from throughtime.backends._swap import is_swapped, swapping
+from throughtime.cells._base import RNNCell, begin_sequence, build_for, has_own_checks, is_lazy_cell
+from throughtime.unroll._compiled import walk_compiled, walk_padded
 from throughtime.unroll._form import Form, Padded
 from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
 
@@ -47,6 +47,8 @@ def unroll(
     if form.lengths is not None:
         lengths = form.lengths
     blocks = parallel_iterations is not None or checkpoint_every is not None
+    if swap_memory and is_swapped(form.rows(_nest.flatten(inputs)[0]).device):
+        blocks = True
     schedule = make_schedule(form, lengths, reverse=reverse, blocks=blocks)
     step = Step(cell, state, dtype)
     begin_sequence(cell)
@@ -59,26 +61,35 @@ def unroll(
             assert lengths is not None
             with swapping(swap_memory, cell, (inputs, state)):
                 return _unroll_masked(step, form, inputs, lengths, state, reverse)
-    rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
-    if isinstance(cell, RNNCell):
-        cell.check_values(_nest.pack_as(inputs, rows))
     if is_lazy_cell(cell):
         build_for(cell, blank_step(form, inputs), state)
-    choice = choose(step, inputs, rows, state, keep_states=all_states, swap_memory=swap_memory)
+    leaves = _nest.flatten(inputs)
+    if has_own_checks(cell):
+        cell.check_values(_nest.pack_as(inputs, [schedule.rows(leaf) for leaf in leaves]))
+    choice = choose(step, inputs, [form.rows(leaf) for leaf in leaves], state, keep_states=all_states)
     if choice.executable is not None:
         assert choice.anatomy is not None
-        options = {"parallel_iterations": parallel_iterations, "checkpoint_every": checkpoint_every}
         tensors = choice.anatomy.tensors
         pack = Packers(_nest.packer(cell.output_size), _nest.packer(state))
-        leaves = _nest.flatten(state)
         result = unroll_compiled(
-            choice, tensors, cell, form, schedule, rows, leaves, pack, all_states=all_states, **options
+            choice,
+            tensors,
+            cell,
+            form,
+            schedule,
+            leaves,
+            _nest.flatten(state),
+            pack,
+            all_states=all_states,
+            parallel_iterations=parallel_iterations,
+            checkpoint_every=checkpoint_every,
+            swap_memory=swap_memory,
         )
         return result._replace(choice=choice)
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
-            _steps(schedule, inputs, rows),
+            _steps(schedule, inputs, [schedule.rows(leaf) for leaf in leaves]),
             schedule.active,
             schedule.sort(state),
             keep_states=all_states,
@@ -102,26 +113,36 @@ def unroll_compiled(
     cell: Any,
     form: Form,
     schedule: Schedule,
-    rows: Sequence[Tensor],
+    inputs: Sequence[Any],
     state: Sequence[Tensor],
     pack: Packers,
     *,
     all_states: bool,
     parallel_iterations: int | None,
     checkpoint_every: int | None,
+    swap_memory: bool,
 ) -> Unrolled:
-    """The walk as one operation, on the rows of all steps and the leaves of the state."""
+    """The walk as one operation, on the leaves of the inputs and of the state."""
     assert choice.executable is not None
+    rows = [form.rows(leaf) for leaf in inputs]
+    if not all_states and checkpoint_every is None and all(leaf.ndim for leaf in state):
+        moves = schedule.moves(rows)
+        if moves is not None:
+            outputs, final = walk_padded(
+                choice.executable, tensors, cell, schedule.steps, moves, rows, state, parallel_iterations, swap_memory
+            )
+            return Unrolled(pack.outputs([form.restore(leaf) for leaf in outputs]), pack.state(final), None)
     rows_of_outputs, leaves = walk_compiled(
         choice.executable,
         tensors,
         cell,
         schedule,
-        rows,
+        [schedule.rows(leaf) for leaf in inputs],
         state,
         all_states=all_states,
         parallel_iterations=parallel_iterations,
         checkpoint_every=checkpoint_every,
+        swap_memory=swap_memory,
     )
     final = schedule.unsort(leaves)
     kept = None
@@ -179,7 +200,9 @@ def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool)
         states = _nest.map_leaves(
             lambda leaf: _blank(form, leaf, leaf) if is_row_leaf(leaf) else leaf.expand(form.max_time), state
         )
-    return Unrolled(outputs, state, states)
+    # A state of its own, as after any other unroll.
+    final = _nest.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
+    return Unrolled(outputs, final, states)
 
 
 def check_fits(cell: Any, form: Form, inputs: Any, state: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from throughtime import _nest
 from throughtime._errors import check_flag
-from throughtime.backends._report import Plan, make_plan
+from throughtime.backends._report import Plan, make_plan, swapped_memory
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
 from throughtime.cells._base import build_for, check_cell, floating_dtype, is_lazy_cell
@@ -28,11 +28,13 @@ def explain(
     time_major: bool = False,
     *,
     all_states: bool = False,
+    swap_memory: bool = False,
 ) -> Plan:
     """What `tt.dynamic_rnn` with these arguments would do: what leaves the loop, what stays in it, on which backend.
 
     Nothing runs, and a cell that is not built yet stays so. `str(plan)` is for people; `plan.backend` is the name of
-    the backend, `plan.reasons` says why it is not a faster one, `plan.source` is the generated kernel.
+    the backend, `plan.reasons` says why it is not a faster one, `plan.source` is the generated kernel, `plan.memory`
+    says what waits on the host with `swap_memory`.
 
     >>> import torch, throughtime as tt
     >>> plan = tt.explain(tt.LSTMCell(8), torch.randn(2, 5, 3))
@@ -44,6 +46,7 @@ def explain(
     check_cell("cell", cell)
     check_flag("time_major", time_major)
     check_flag("all_states", all_states)
+    check_flag("swap_memory", swap_memory)
     form, inputs = open_inputs(inputs, time_major)
     lengths = check_lengths(sequence_length, form.batch_size) if form.lengths is None else form.lengths
     blank = blank_step(form, inputs)
@@ -55,10 +58,11 @@ def explain(
         with torch.random.fork_rng():
             cell = copy.deepcopy(cell)
             build_for(cell, blank, state)
-    schedule = make_schedule(form, lengths)
+    schedule = make_schedule(form, lengths, blocks=swap_memory)
     rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
     choice = choose(Step(cell, state, check_output_dtype(dtype, state)), inputs, rows, state, keep_states=all_states)
-    return make_plan(choice, _title(cell, form, schedule.active))
+    memory = swapped_memory(choice, schedule.steps, rows[0].device) if swap_memory else ""
+    return make_plan(choice, _title(cell, form, schedule.active), memory)
 
 
 def _title(cell: Any, form: Form, active: list[int]) -> str:

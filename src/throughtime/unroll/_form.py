@@ -79,7 +79,11 @@ class Padded(Form):
 
 
 class Packed(Form):
-    """A torch `PackedSequence`: time-major, rows sorted by length, no padding."""
+    """A torch `PackedSequence`: time-major, rows sorted by length, no padding.
+
+    Its sequences are counted in that order, in which a loop walks through them; `order` and `inverse` lead from the
+    order of the batch to it, and back. These may be on a GPU, and nobody needs to wait for them.
+    """
 
     def __init__(self, sample: PackedSequence) -> None:
         self._sample = sample
@@ -87,18 +91,15 @@ class Packed(Form):
         self.batch_size = active[0] if active else 0
         self.max_time = len(active)
         # A row is as long as there are steps with more rows than come before it.
-        rows = torch.arange(self.batch_size)
-        sorted_lengths = torch.searchsorted(-sample.batch_sizes, -rows).tolist()
-        order = range(self.batch_size) if sample.unsorted_indices is None else sample.unsorted_indices.tolist()
-        self.lengths = [sorted_lengths[index] for index in order]
+        self.lengths = torch.searchsorted(-sample.batch_sizes, -torch.arange(self.batch_size)).tolist()
+        self.order, self.inverse = sample.sorted_indices, sample.unsorted_indices
 
     def rows(self, leaf: PackedSequence) -> Tensor:
         return leaf.data
 
     def positions(self, row: Tensor, time: Tensor) -> Tensor:
         starts = torch.nn.functional.pad(self._sample.batch_sizes.cumsum(0), (1, 0))
-        place = row if self._sample.unsorted_indices is None else self._sample.unsorted_indices.cpu()[row]
-        return starts[time] + place
+        return starts[time] + row
 
     def blank(self, like: Tensor, fill: Tensor | None) -> None:
         return None

@@ -75,11 +75,9 @@ def _site(
     cell = cell_by_number(number)
     time, batch = inputs[0].shape[:2] if time_major else reversed(inputs[0].shape[:2])
     with _disable_current_modes(), torch.set_grad_enabled(train):
-        blanks = [torch.zeros(1, *leaf.shape[2:], dtype=leaf.dtype, device=leaf.device) for leaf in inputs]
+        blanks = [_blank(leaf, leaf.shape[2:]) for leaf in inputs]
         state_nest = _nest.pack_as(cell.state_size, list(range(len(state))))
-        blank_state = _nest.map_leaves(
-            lambda i: torch.zeros(1, *state[i].shape[1:], dtype=state[i].dtype, device=state[i].device), state_nest
-        )
+        blank_state = _nest.map_leaves(lambda i: _blank(state[i], state[i].shape[1:]), state_nest)
         nest = _nest.pack_as(_template(structure), blanks)
         step = Step(cell, blank_state, dtype)
         choice = choose(step, nest, blanks, blank_state, keep_states=all_states, differentiate=train)
@@ -99,6 +97,11 @@ def _site(
             raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
     places = [own[id(tensor)] for tensor in choice.anatomy.tensors]
     return _Site(cell, choice.anatomy, choice.executable, Padded(batch, time, time_major), places)
+
+
+def _blank(leaf: Tensor, dims: Sequence[int]) -> Tensor:
+    """One row like those of a tensor: features have one size, even where torch.compile leaves it open."""
+    return torch.zeros(1, *map(int, dims), dtype=leaf.dtype, device=leaf.device)
 
 
 def _template(structure: str) -> Any:

@@ -17,11 +17,12 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime.backends._direct import Direct
 from throughtime.backends._select import Choice, compiling_stops, wanted_backend
-from throughtime.cells._base import RNNCell, initial_state, is_lazy_cell
+from throughtime.backends._swap import is_swapped
+from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell
 from throughtime.compiler import Glance
 from throughtime.unroll._engine import Packers, Unrolled, unroll_compiled
 from throughtime.unroll._form import Form
-from throughtime.unroll._schedule import Schedule, make_schedule
+from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
 _KNOWN: OrderedDict[Any, Known] = OrderedDict()
 _SIZE = 512
@@ -58,13 +59,14 @@ class Known:
     ) -> Known:
         """What there is to know once a call has run."""
         assert result.choice is not None
-        dtype, parallel_iterations, _, _, _, all_states, checkpoint_every = options
+        dtype, parallel_iterations, swap_memory, _, _, all_states, checkpoint_every = options
         chosen = {
             "all_states": all_states,
             "parallel_iterations": parallel_iterations or None,
             "checkpoint_every": checkpoint_every,
+            "swap_memory": swap_memory,
         }
-        blocks = bool(parallel_iterations) or checkpoint_every is not None
+        blocks = bool(parallel_iterations) or checkpoint_every is not None or (swap_memory and is_swapped(device))
         usual = _is_usual(cell, "zero_state") and _is_usual(cell, "get_initial_state")
         zeros = None
         if usual and not given:
@@ -77,8 +79,10 @@ class Known:
 
         choice = replace(result.choice, anatomy=None)
         schedule = make_schedule(form, None, blocks=blocks)
-        pack = Packers(_nest.packer(cell.output_size), _nest.packer(cell.state_size))
-        checks_values = not _is_usual(cell, "check_values")
+        # Where the size is `()` the state may be anything.
+        like_state = _nest.map_leaves(lambda _: None, result.state)
+        pack = Packers(_nest.packer(cell.output_size), _nest.packer(like_state))
+        checks_values = has_own_checks(cell)
         direct = None
         if choice.executable is not None and not all_states and not blocks:
             direct = Direct.of(choice.executable, schedule.steps, tensors)
@@ -92,18 +96,37 @@ class Known:
             if isinstance(module, RNNCell):
                 module.begin_sequence()
         schedule = self.schedule if lengths is None else make_schedule(self.form, lengths, blocks=self.blocks)
-        if self.direct is not None and schedule is self.schedule and not self.checks_values:
+        if isinstance(schedule, Dense):
+            schedule = self.schedule
+        if self.checks_values:
+            cell.check_values(schedule.rows(inputs))
+        if self.direct is not None and all(leaf.ndim for leaf in state):
             fresh = given is None and self.zeros is not None
-            # The kernel changes the state in place: one that belongs to somebody else is copied.
-            own = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-            outputs = self.direct.run(tensors, [inputs], own)
-            if outputs is not None:
-                return Unrolled(self.pack.outputs([*map(schedule.restore, outputs)]), self.pack.state(own), None)
-        rows = schedule.rows(inputs)
-        cell.check_values(rows)
+            result = self._run_directly(tensors, inputs, state, schedule, fresh=fresh)
+            if result is not None:
+                return result
         return unroll_compiled(
-            self.choice, tensors, cell, self.form, schedule, [rows], state, self.pack, **self.options
+            self.choice, tensors, cell, self.form, schedule, [inputs], state, self.pack, **self.options
         )
+
+    def _run_directly(
+        self, tensors: Sequence[Tensor], inputs: Tensor, state: list[Tensor], schedule: Schedule, *, fresh: bool
+    ) -> Unrolled | None:
+        """The kernel alone. It changes the state in place: one that is not `fresh` is copied."""
+        assert self.direct is not None
+        moves = schedule.moves([inputs])
+        if moves is None and schedule is not self.schedule:
+            return None
+        if not fresh:
+            order = state if moves is None else map(moves.order.sort, state)
+            state = [leaf.clone(memory_format=torch.contiguous_format) for leaf in order]
+        rows = inputs if moves is None else moves.pack(self.form.rows(inputs))
+        outputs = self.direct.run(tensors, [rows], state, schedule.steps)
+        if outputs is None:
+            return None
+        if moves is not None:
+            outputs, state = [*map(moves.unpack, outputs)], [*map(moves.order.unsort, state)]
+        return Unrolled(self.pack.outputs([*map(self.form.restore, outputs)]), self.pack.state(state), None)
 
     def _state(self, cell: Any, given: Any) -> list[Tensor]:
         """The leaves of the state to start from."""

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime.backends._moves import Moves, can_move
+from throughtime.backends._order import Order
 from throughtime.backends._select import compiling_stops
 from throughtime.backends._step import is_row_leaf
 from throughtime.backends._steps import Steps, sent
-from throughtime.unroll._form import Form, Padded
+from throughtime.unroll._form import Form, Packed, Padded
 
 
 class Schedule(ABC):
@@ -49,6 +50,10 @@ class Schedule(ABC):
     def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
         """The results of the steps in the form that came in; where no step ran, zeros or `fill` [B, ...]."""
 
+    def moves(self, leaves: Sequence[Tensor]) -> Moves | None:
+        """How machine code moves padded rows like these; None where nothing is to be moved, or torch must do it."""
+        return None
+
     @abstractmethod
     def sort(self, state: Any) -> Any:
         """The rows of a state in the order of the loop."""
@@ -63,11 +68,9 @@ def make_schedule(form: Form, lengths: list[int] | None, *, reverse: bool = Fals
 
     With `blocks` the rows of neighbouring steps lie side by side, so that the walk can be cut into blocks of steps.
     """
-    if lengths is not None:
-        lengths = [min(max(length, 0), form.max_time) for length in lengths]
-    if isinstance(form, Padded) and (lengths is None or all(length == form.max_time for length in lengths)):
+    if lengths is None or (isinstance(form, Padded) and all(length >= form.max_time for length in lengths)):
+        assert isinstance(form, Padded)
         return Dense(form, reverse, step_by_step=blocks)
-    assert lengths is not None
     return Ragged(form, lengths, reverse)
 
 
@@ -120,32 +123,37 @@ def _dense_steps(batch: int, time: int, together: bool, direction: int) -> Steps
 class Ragged(Schedule):
     """Rows sorted by length, longest first, and packed: padding is never touched."""
 
-    def __init__(self, form: Form, lengths: list[int], reverse: bool) -> None:
+    def __init__(self, form: Form, lengths: Sequence[int], reverse: bool) -> None:
         self._form = form
         self._reverse = reverse
-        # numpy, because it takes a fraction of the time of torch for so little work.
-        self._length = np.array(lengths, dtype=np.int64)
-        self._order = np.argsort(-self._length, kind="stable")
-        longest = self._length[self._order]
-        steps = np.arange(longest[0] if len(longest) else 0)
-        self._active = np.searchsorted(-longest, -steps, side="left")
-        self.active = self._active.tolist()
+        # Whether machine code can do this: nobody wants to see it done.
+        self._is_quick = compiling_stops() is None and can_move()
+        self._order = Order(lengths, form.max_time, in_machine_code=self._is_quick)
+        self.active = self._order.active.tolist()
+        # Then the rows lie as the loop wants them.
+        self._is_packed = isinstance(form, Packed) and not reverse
         self._on_device: dict[tuple[str, torch.device], Tensor] = {}
 
-    @property
+    @cached_property
     def steps(self) -> Steps:
-        active = torch.from_numpy(self._active)
-        return Steps(active, active.cumsum(0) - active, 1, self._form.batch_size)
+        order = self._order
+        return Steps(torch.from_numpy(order.active), torch.from_numpy(order.offset), 1, self._form.batch_size)
 
     def rows(self, leaf: Any) -> Tensor:
         rows = self._form.rows(leaf)
-        if self._is_moved(rows):
-            return self._moves.pack(rows)
+        if self._is_packed:
+            return rows
+        moves = self.moves([rows])
+        if moves is not None:
+            return moves.pack(rows)
         return rows.index_select(0, self._index("positions", rows.device))
 
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
-        if fill is None and self._is_moved(rows):
-            return self._form.restore(self._moves.unpack(rows))
+        if self._is_packed:
+            return self._form.restore(rows)
+        moves = self.moves([rows]) if fill is None else None
+        if moves is not None:
+            return self._form.restore(moves.unpack(rows))
         positions = self._index("positions", rows.device)
         blank = self._form.blank(rows, fill)
         if fill is not None and blank is not None:
@@ -168,26 +176,31 @@ class Ragged(Schedule):
     def _reorder(self, leaf: Any, *, inverse: bool) -> Any:
         if not is_row_leaf(leaf) or self._is_sorted:
             return leaf
+        if isinstance(self._form, Packed):
+            index = self._form.inverse if inverse else self._form.order
+            return leaf if index is None else leaf.index_select(0, index.to(leaf.device))
         return leaf.index_select(0, self._index("inverse" if inverse else "order", leaf.device))
 
     @cached_property
     def _is_sorted(self) -> bool:
         """Whether the batch came in the order of the loop."""
-        return bool((self._order[1:] > self._order[:-1]).all())
+        if isinstance(self._form, Packed):
+            return self._form.order is None and self._form.inverse is None
+        return self._order.is_sorted
 
-    def _is_moved(self, rows: Tensor) -> bool:
-        """Whether machine code can move the rows: plain memory, and nobody who wants to see it done."""
-        plain = type(rows) in (Tensor, nn.Parameter) and rows.device.type == "cpu"
-        return plain and isinstance(self._form, Padded) and can_move() and compiling_stops() is None
+    def moves(self, leaves: Sequence[Tensor]) -> Moves | None:
+        if not self._is_quick or not isinstance(self._form, Padded):
+            return None
+        plain = all(type(leaf) in (Tensor, nn.Parameter) and leaf.device.type == "cpu" for leaf in leaves)
+        return self._moves if plain else None
 
     @cached_property
     def _moves(self) -> Moves:
         form = self._form
         assert isinstance(form, Padded)
         row_step, time_step = (1, form.batch_size) if form.time_major else (form.max_time, 1)
-        begin, length = self._order * row_step, self._length[self._order]
-        places = (begin, length, self._active, self._positions_index)
-        return Moves(*places, time=form.max_time, time_step=time_step, backwards=self._reverse)
+        places = {"time": form.max_time, "row_step": row_step, "time_step": time_step}
+        return Moves(self._order, self._positions_index, **places, backwards=self._reverse)
 
     def _index(self, name: str, device: torch.device) -> Tensor:
         """Where rows lie, or the order of the batch, on a device."""
@@ -198,14 +211,14 @@ class Ragged(Schedule):
 
     def _positions_index(self) -> Tensor:
         """The pairs (time, place) of all real steps, time-major: the order in which the loop walks through them."""
-        time = np.repeat(np.arange(len(self._active)), self._active)
-        place = np.arange(len(time)) - np.repeat(np.cumsum(self._active) - self._active, self._active)
-        row = self._order[place]
-        when = self._length[row] - 1 - time if self._reverse else time
-        return self._form.positions(torch.from_numpy(row), torch.from_numpy(when))
+        order = self._order
+        time = np.repeat(np.arange(order.longest), order.active)
+        place = np.arange(order.total) - np.repeat(order.offset, order.active)
+        when = order.length[place] - 1 - time if self._reverse else time
+        return self._form.positions(torch.from_numpy(order.rows[place]), torch.from_numpy(when))
 
     def _order_index(self) -> Tensor:
-        return torch.from_numpy(self._order)
+        return torch.from_numpy(self._order.rows)
 
     def _inverse_index(self) -> Tensor:
-        return torch.from_numpy(np.argsort(self._order))
+        return torch.from_numpy(self._order.back)

@@ -41,16 +41,16 @@ def cached(parts: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
     if directory is None:
         return make()
     path = directory / f"{key}{_SUFFIX}"
-    content = _read(path)
+    content = _read(path, key)
     if content is None:
         content = make()
         with contextlib.suppress(OSError):
-            _write(path, content)
+            _write(path, key, content)
             _prune(directory)
     return content
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, key: str) -> bytes | None:
     """The content of an entry, or None if there is none that can be trusted."""
     try:
         # Code that somebody else put there is not run.
@@ -61,7 +61,7 @@ def _read(path: Path) -> bytes | None:
         return None
     head = len(_MAGIC) + hashlib.sha256().digest_size
     checksum, content = data[len(_MAGIC) : head], data[head:]
-    if not data.startswith(_MAGIC) or hashlib.sha256(content).digest() != checksum:
+    if not data.startswith(_MAGIC) or _checksum(key, content) != checksum:
         return None
     with contextlib.suppress(OSError):
         # The time of the last use, for pruning.
@@ -73,12 +73,17 @@ def _is_own(path: Path) -> bool:
     return not hasattr(os, "geteuid") or path.stat().st_uid in {os.geteuid(), 0}
 
 
-def _write(path: Path, content: bytes) -> None:
+def _checksum(key: str, content: bytes) -> bytes:
+    """Of the key too: an entry under the name of another is not the other."""
+    return hashlib.sha256(key.encode() + content).digest()
+
+
+def _write(path: Path, key: str, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix="new-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(content).digest() + content)
+            file.write(_MAGIC + _checksum(key, content) + content)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from weakref import WeakValueDictionary
 
 from throughtime.backends.numba._kernel import LoopKernel
 from throughtime.compiler._loop import LoopProgram
 
-_kernels: dict[str, LoopKernel] = {}
+# For as long as somebody uses them: what nobody runs any more is forgotten.
+_kernels: WeakValueDictionary[str, LoopKernel] = WeakValueDictionary()
 _lock = threading.Lock()
 
 

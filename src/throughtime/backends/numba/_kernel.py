@@ -50,6 +50,7 @@ class LoopKernel:
         dtypes = {matrix.dtype for matrix in program.given_matrices}
         self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
         self._row_nanoseconds = nanoseconds_of(program)
+        self._latest: tuple[tuple[int, int, int], Division | None] = (0, 0, 0), None
 
     def run(
         self,
@@ -82,12 +83,17 @@ class LoopKernel:
         )
 
     def divide(self, steps: Steps, first: int, last: int, threads: int) -> Division:
-        """Who does what of some steps."""
+        """Who does what of some steps; small calls come again and again with the same."""
+        latest, known = self._latest
+        if known is not None and known.steps is steps and latest == (first, last, threads):
+            return known
         shards = self._shards(steps, first, last, threads)
         blocks = [max(1, min(BLOCK_ROWS // (stop - start), last - first)) for start, stop in shards]
         rows = [block * (stop - start) for block, (start, stop) in zip(blocks, shards, strict=True)]
         sizes = [self._layout.bytes(stop - start, most) for most, (start, stop) in zip(rows, shards, strict=True)]
-        return Division(steps, first, last, list(zip(shards, blocks, rows, sizes, strict=True)), sum(sizes))
+        division = Division(steps, first, last, list(zip(shards, blocks, rows, sizes, strict=True)), sum(sizes))
+        self._latest = (first, last, threads), division
+        return division
 
     def launch(
         self,
@@ -135,4 +141,8 @@ class LoopKernel:
             threads = min(threads, most)
         if threads <= 1:
             return [(0, steps.batch_size)] if steps.batch_size else []
-        return cut_rows(steps.active.numpy()[first:last], threads)
+        if (first, last) != (0, len(steps.active)):
+            return cut_rows(steps.active.numpy()[first:last], threads)
+        if threads not in steps.cuts:
+            steps.cuts[threads] = cut_rows(steps.active.numpy(), threads)
+        return steps.cuts[threads]

@@ -12,17 +12,17 @@ from throughtime.backends.numba._library import load
 from throughtime.backends.numba._llvm import Library
 from throughtime.backends.numba._team import is_usable, team
 
-MOVE = ("packed", "padded", "offset", "begin", "length", "backwards", "time_step", "time", "row_first", "row_last",
-        "size", "unpack")  # fmt: skip
+MOVE = ("packed", "padded", "offset", "rows", "length", "backwards", "row_step", "time_step", "time", "row_first",
+        "row_last", "size", "unpack")  # fmt: skip
 """What a move is told: one 64-bit number or address each.
 
-Row r of step t is number `offset[t] + r` of the packed rows, and number `begin[r] + t * time_step` of the padded ones,
-if it is not counted `backwards` from the end of its sequence. Unpacked rows past the `length[r]` of a sequence are
-zeros. A row has `size` bytes.
+Row r of step t is number `offset[t] + r` of the packed rows, and number `rows[r] * row_step + t * time_step` of the
+padded ones, if it is not counted `backwards` from the end of its sequence. Unpacked rows past the `length[r]` of a
+sequence are zeros. A row has `size` bytes.
 """
 SHIFT = ("stream", "out", "offset", "active", "steps", "size")
 """`out` has for each row of each step but the first the row of the step before."""
-_POINTERS = frozenset({"packed", "padded", "offset", "begin", "length", "stream", "out", "active"})
+_POINTERS = frozenset({"packed", "padded", "offset", "rows", "length", "stream", "out", "active"})
 WORTH_A_THREAD = 1 << 18
 """Bytes that are worth a thread of their own."""
 
@@ -93,7 +93,8 @@ def _move() -> Builder:
     count = b.binary("sub", p["row_last"], p["row_first"])
     with b.when(b.compare("sgt", count, zero)), b.loop(count, stem="row") as (rows, _):
         row = b.binary("add", rows.index, p["row_first"])
-        begin, length = _entry(b, p["begin"], row), _entry(b, p["length"], row)
+        begin = b.binary("mul", _entry(b, p["rows"], row), p["row_step"])
+        length = _entry(b, p["length"], row)
         last = b.binary("mul", b.binary("sub", length, integer(1)), p["time_step"])
         back = b.compare("ne", p["backwards"], zero)
         first = b.binary("add", begin, b.select(back, last, zero))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 
 import numpy as np
@@ -41,21 +42,29 @@ def cut_rows(active: NDArray[np.int64], count: int) -> list[tuple[int, int]]:
         # All rows live for all steps.
         return list(itertools.pairwise(rows * shard // count for shard in range(count + 1)))
     # Row r lives for as many steps as have more than r active rows.
-    lengths = len(active) - np.searchsorted(active[::-1], np.arange(rows), side="right")
-    return _cut(lengths, np.concatenate([[0], np.cumsum(lengths)]), 0, rows, count)
+    lengths: list[int] = (len(active) - active[::-1].searchsorted(np.arange(rows), side="right")).tolist()
+    return _cut(lengths, [0, *itertools.accumulate(lengths)], 0, rows, count)
 
 
-def _cut(
-    lengths: NDArray[np.int64], total: NDArray[np.int64], start: int, stop: int, count: int
-) -> list[tuple[int, int]]:
+def _cut(lengths: list[int], total: list[int], start: int, stop: int, count: int) -> list[tuple[int, int]]:
     """Rows `start` to `stop` cut in two where the dearer half is cheapest, and so on; `total` sums up `lengths`."""
     if count == 1:
         return [(start, stop)]
     left = count // 2
     right = count - left
-    # At least as many rows on each side as shards. A shard walks all steps of its first row, which is its longest.
-    places = np.arange(start + left, stop - right + 1)
-    before = total[places] - total[start] + STEP_COST * lengths[start] * left
-    after = total[stop] - total[places] + STEP_COST * lengths[places] * right
-    place = int(places[np.argmin(np.maximum(before / left, after / right))])
+
+    def before(place: int) -> float:
+        return (total[place] - total[start]) / left + STEP_COST * lengths[start]
+
+    def after(place: int) -> float:
+        # A shard walks all steps of its first row, which is its longest.
+        return (total[stop] - total[place]) / right + STEP_COST * lengths[place]
+
+    # The one grows from place to place, the other falls. At least as many rows on each side as shards.
+    places = range(start + left, stop - right + 1)
+    place = places[
+        min(bisect.bisect_left(places, True, key=lambda place: before(place) >= after(place)), len(places) - 1)
+    ]
+    if place > places[0] and after(place - 1) <= before(place):
+        place -= 1
     return _cut(lengths, total, start, place, left) + _cut(lengths, total, place, stop, right)

@@ -94,9 +94,11 @@ class _Writer(Memory):
         yield [f"carry_{self._rows[carry.before]}" for carry in program.carried]
         yield [f"out_{index}" for index in range(len(program.stored))]
         yield [f"columns_{index}" for index in range(len(self.groups))]
+        yield ["table"]
+        # The blocks' own, to meet: the host gives these in one piece.
         yield [f"row_{index}" for index in range(len(self.staged.wholes))]
         yield [f"share_{index}" for index in range(len(self.staged.shares))]
-        yield ["counters", "table"]
+        yield ["counters"]
 
     @staticmethod
     def _indented(lines: Iterable[str], levels: int) -> Iterator[str]:
@@ -230,7 +232,7 @@ class _Writer(Memory):
                 yield f"{before}_on = tl.where(alive[:, None], {self.name(one.after)}, {before})"
         for one in self.staged.carried:
             yield f"{self.name(one.before)} = {self.name(one.before)}_on"
-        for variable in ("t", "alive", "place", *(self.name(piece) for piece in self._fetched())):
+        for variable in ("t", "alive", "place", *(self.name(piece) for piece in self.fetched())):
             yield f"{variable} = {variable}_next"
 
     def _exchange(self, stage: Stage, shares: list[tuple[int, Reduction]]) -> Iterator[str]:

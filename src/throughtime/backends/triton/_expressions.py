@@ -102,9 +102,6 @@ TRUTH = {
     "ne": "{0} != {1}",
 }
 
-LIBRARY = frozenset(kind for kind, text in FLOATING.items() if "libdevice" in text)
-"""Operations that only a GPU's own library has."""
-
 EMPTY = {"sum": "0.0", "amax": 'float("-inf")', "amin": 'float("inf")', "prod": "1.0"}
 """What a reduction of nothing gives."""
 

@@ -42,6 +42,10 @@ NARROWEST = 16
 """Columns that a block multiplies by at a time, at least."""
 LARGEST_SUMS = 8192
 """Sums that a block has at a time, at most."""
+HELD_REGISTERS = 255
+"""Of a thread: values that wait for the next step must fit, or compiling takes minutes, for a slow kernel."""
+MOST_OPERATIONS = 256
+"""Of a step, for the same reason."""
 WAYS = {16: (4,), 32: (2,), 64: (1,), 128: (1,)}
 """By the rows of a block, in how many ways products can be shared: few rows leave warps idle that are not in a way."""
 
@@ -81,7 +85,8 @@ class Geometry:
 class Load:
     """What a step of a program costs: its groups of products, meetings, widest piece and pointwise operations.
 
-    `copies` of the columns are on chip: where float32 is multiplied exactly, numbers are kept in two halves.
+    `copies` of the columns are on chip: where float32 is multiplied exactly, numbers are kept in two halves. `held` are
+    the widths of the pieces that a block keeps in registers from one step to the next.
     """
 
     groups: tuple[Group, ...]
@@ -89,14 +94,36 @@ class Load:
     meetings: int
     width: int
     operations: int
+    held: tuple[int, ...] = ()
 
 
-def choose(load: Load, batch: int, card: Card, without: frozenset[Geometry] = frozenset()) -> Geometry:
+def choose(
+    load: Load, batch: int, card: Card, without: frozenset[Geometry] = frozenset(), *, ragged: bool = False
+) -> Geometry:
     """The shape with the least time a step, `without` those that have been found not to fit."""
-    shapes = [shape for shape in candidates(load, card) if shape not in without]
-    if not shapes:
-        raise NoGeometryError("no part of this program fits the shared memory of the GPU")
-    return min(shapes, key=lambda shape: (seconds(load, shape, batch, card), shape.blocks, shape.rows))
+    shapes = [shape for shape in candidates(load, card) if shape not in without and _is_held(load, shape)]
+    if not shapes or load.operations > MOST_OPERATIONS:
+        raise NoGeometryError(_refusal(load, card))
+    return min(shapes, key=lambda shape: (seconds(load, shape, batch, card, ragged=ragged), shape.blocks, shape.rows))
+
+
+def _refusal(load: Load, card: Card) -> str:
+    shapes = list(candidates(load, card))
+    if load.operations > MOST_OPERATIONS or (shapes and not any(_is_held(load, shape) for shape in shapes)):
+        return (
+            f"a step of {load.operations} operations that keeps {sum(load.held)} numbers of each row at hand "
+            "is more than the registers of a GPU take"
+        )
+    return (
+        "its blocks of threads, which wait for each other, cannot all be on the GPU at once: "
+        f"{card.processors} multiprocessors with {card.shared_bytes // 2**10} KiB of shared memory each"
+    )
+
+
+def _is_held(load: Load, shape: Geometry) -> bool:
+    """Whether registers hold what waits for the next step."""
+    numbers = shape.rows * sum(map(shape.tile, load.held))
+    return numbers <= HELD_REGISTERS * 32 * shape.warps
 
 
 def candidates(load: Load, card: Card) -> Iterator[Geometry]:
@@ -174,10 +201,8 @@ def depth(group: Group, ways: int, resident: int) -> int:
     return ways * whole
 
 
-def seconds(load: Load, shape: Geometry, batch: int, card: Card) -> float:
+def seconds(load: Load, shape: Geometry, batch: int, card: Card, *, ragged: bool) -> float:
     """The model of a step."""
-    tiles = -(-batch // shape.rows)
-    together = max(1, card.processors // shape.blocks)
     total = load.meetings * (MEETING_SECONDS + ARRIVAL_SECONDS * shape.blocks) * (shape.blocks > 1)
     for group, resident in zip(load.groups, shape.resident, strict=True):
         size = group.dtype.itemsize
@@ -190,7 +215,16 @@ def seconds(load: Load, shape: Geometry, batch: int, card: Card) -> float:
         total += fetched / (STREAM_BYTES[shape.ways] * (TRANSPOSED if shape.ways == 1 and size == 4 else 1))
         total += group.depth / shape.ways / 16 * max(2, warp_tiles) * TILE_SECONDS[size] / (2 if shape.ways == 1 else 1)
     total += load.operations * shape.rows * shape.tile(load.width) * ELEMENT_SECONDS
-    return -(-tiles // together) * total
+    return _rounds(shape, batch, card, ragged=ragged) * total
+
+
+def _rounds(shape: Geometry, batch: int, card: Card, *, ragged: bool) -> float:
+    """The launches that a batch takes, one after another; later ones are shorter where lengths differ.
+
+    Lengths count as if they were spread evenly: those of one batch must not decide which kernel is compiled.
+    """
+    rows = max(1, card.processors // shape.blocks) * shape.rows
+    return sum(1 - first / batch if ragged else 1 for first in range(0, batch, rows))
 
 
 def _power(number: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from throughtime.backends._steps import Steps, sent
 from throughtime.backends.triton._device import FUNCTIONS
 from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit, stage_groups
 from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, choose
+from throughtime.backends.triton._launch import Launcher, Room, SpillsError, TooLargeError
+from throughtime.backends.triton._memory import Memory
 from throughtime.backends.triton._pieces import cut
 from throughtime.backends.triton._products import pack
 from throughtime.backends.triton._stages import Staged, stage
@@ -23,18 +26,16 @@ from throughtime.compiler._loop import LoopProgram
 TYPICAL = Card(132, 227 * 2**10)
 """The card that `source` is written for before any other is known."""
 TYPICAL_BATCH = 64
-MOST_SPILLS = 256
-"""Registers that a thread may keep in memory instead."""
-
-
-class _SpillsError(Exception):
-    """A kernel needs more registers than there are, by far."""
+MOST_ATTEMPTS = 3
+"""Geometries that are compiled to find one that does not spill; each takes seconds."""
+MOST_CHOICES = 256
+"""Geometries that are remembered, each for a batch and a device."""
 
 
 @dataclass(frozen=True)
 class _Compiled:
     source: Source
-    launch: Any
+    launch: Launcher
 
 
 class LoopKernel:
@@ -45,33 +46,53 @@ class LoopKernel:
         self._staged = stage(cut(program))
         self._loads = {exact: _load_of(self._staged, exact) for exact in (False, True)}
         self._compiled: dict[Geometry, _Compiled] = {}
-        # What was found out about geometries: those that do not fit, those that are slow, and kernels to be launched.
-        self._too_large: set[Geometry] = set()
+        # What was found out about geometries: those that do not fit a card, those that are slow, the best that is left.
+        self._too_large: set[tuple[torch.device, Geometry]] = set()
         self._spilled: set[Geometry] = set()
         self._accept_spills = False
-        self._looked_at: set[Any] = set()
+        self._chosen: dict[tuple[int, torch.device, str, bool], Geometry] = {}
+        self._unfit: dict[tuple[torch.device, str], str | None] = {}
         self._latest: Geometry | None = None
 
     @property
     def source(self) -> str:
         """The kernel, with a header that says how it is laid out."""
-        shape = self._latest or choose(self.load, TYPICAL_BATCH, TYPICAL)
+        shape = self._latest or choose(self._loads[precision() == EXACT], TYPICAL_BATCH, TYPICAL)
         return _header(self._staged, shape) + emit(self._staged, shape).text
 
-    def geometry(self, batch: int, device: torch.device) -> Geometry:
-        """The geometry for a batch on a device, of those that have not been found too large for it, or too slow."""
-        try:
-            return _choose_for(self.load, batch, device, frozenset(self._too_large | self._spilled))
-        except NoGeometryError:
-            # Better slow than not at all.
-            self._spilled.clear()
-            self._accept_spills = True
-            return _choose_for(self.load, batch, device, frozenset(self._too_large))
+    def unfit(self, device: torch.device) -> str | None:
+        """Why no geometry suits a device, as far as is known, or None."""
+        key = (device, precision())
+        if key not in self._unfit:
+            self._unfit[key] = None
+            try:
+                shape = self.geometry(TYPICAL_BATCH, device)
+            except NoGeometryError as reason:
+                self._unfit[key] = str(reason)
+            else:
+                self._latest = self._latest or shape
+        return self._unfit[key]
 
-    @property
-    def load(self) -> Load:
-        """What a step costs, as torch's settings are now."""
-        return self._loads[precision() == "tf32x3"]
+    def geometry(self, batch: int, device: torch.device, *, ragged: bool = False) -> Geometry:
+        """The geometry for a batch on a device, of those that have not been found too large for it, or too slow."""
+        key = (batch, device, precision(), ragged)
+        found = self._chosen.get(key)
+        if found is None:
+            load, card = self._loads[key[2] == EXACT], card_of(device)
+            large = frozenset(shape for where, shape in self._too_large if where == device)
+            try:
+                found = choose(load, batch, card, large | self._spilled, ragged=ragged)
+            except NoGeometryError:
+                if not self._spilled:
+                    raise
+                # Better slow than not at all.
+                self._spilled.clear()
+                self._accept_spills = True
+                found = choose(load, batch, card, large, ragged=ragged)
+            if len(self._chosen) > MOST_CHOICES:
+                self._chosen.clear()
+            self._chosen[key] = found
+        return found
 
     def run(
         self,
@@ -84,109 +105,67 @@ class LoopKernel:
         steps: Steps,
     ) -> None:
         """Walk through all steps; the arguments are those of the CPU kernels."""
-        arguments = (streams, lagged, constants, matrices, carried, stored, steps)
+        device = carried[0].device
+        named = {matrix.name: tensor for matrix, tensor in zip(self.program.matrices, matrices, strict=True)}
+        others = [*streams, *(tensor for pair in lagged for tensor in pair), *constants, *carried, *stored]
         while True:
-            shape = self._latest = self.geometry(steps.batch_size, carried[0].device)
+            shape = self._latest = self.geometry(steps.batch_size, device, ragged=_is_ragged(steps))
             try:
-                return self._run(shape, *arguments)
-            except _SpillsError:
-                continue
-            except Exception as error:
-                # How much shared memory the compiler takes is known once it has run; nothing has been launched then.
-                if type(error).__name__ != "OutOfResources":
-                    raise
-                self._too_large.add(shape)
+                return self._run(shape, named, others, steps, device)
+            except SpillsError:
+                self._spilled.add(shape)
+                if len(self._spilled) == MOST_ATTEMPTS:
+                    self._spilled.clear()
+                    self._accept_spills = True
+            except TooLargeError:
+                self._too_large.add((device, shape))
+            # What was chosen, and what fits, is to be found out anew.
+            self._chosen.clear()
+            self._unfit.clear()
 
     def _run(
-        self,
-        shape: Geometry,
-        streams: Sequence[Tensor],
-        lagged: Sequence[tuple[Tensor, Tensor]],
-        constants: Sequence[Tensor],
-        matrices: Sequence[Tensor],
-        carried: Sequence[Tensor],
-        stored: Sequence[Tensor],
-        steps: Steps,
+        self, shape: Geometry, matrices: dict[str, Tensor], others: list[Tensor], steps: Steps, device: torch.device
     ) -> None:
-        device = carried[0].device
         compiled = self._compile(shape)
-        source = compiled.source
+        source, card = compiled.source, card_of(device)
         tiles = -(-steps.batch_size // shape.rows)
-        named = {matrix.name: tensor for matrix, tensor in zip(self.program.matrices, matrices, strict=True)}
         packed = [
-            pack(group, named, depth, shape.blocks, shape.tile(group.width))
+            pack(group, matrices, depth, shape.blocks, shape.tile(group.width))
             for group, depth in zip(source.groups, source.depths, strict=True)
         ]
+        layout = _layout(steps, shape.rows, device)
+        table = others[0] if layout.table is None else layout.table
+        tensors = [*others, *packed, table]
         padded = tiles * shape.rows
-        wholes = [
-            _room(stride == sum(piece.width for piece in whole), (SLOTS, padded, stride), whole[0].dtype, device)
-            for whole, stride in zip(source.wholes, source.strides, strict=True)
-        ]
-        shares = [torch.empty(SLOTS, padded, shape.blocks, device=device) for _ in source.shares]
-        counters = torch.zeros(tiles * COUNTER_STRIDE, dtype=torch.int32, device=device)
-        layout = _layout(steps, shape.rows)
-        table = counters if layout.table is None else sent(layout.table, device)
-        tensors = [
-            *streams,
-            *(tensor for pair in lagged for tensor in pair),
-            *constants,
-            *carried,
-            *stored,
-            *packed,
-            *wholes,
-            *shares,
-            counters,
-            table,
-        ]
-        options = {
-            "RAGGED": layout.table is not None,
-            "PRECISION": precision(),
-            "num_warps": shape.warps,
-            "num_stages": 1,
-            "launch_cooperative_grid": shape.blocks > 1,
-        }
-        together = max(1, card_of(device).processors // shape.blocks)
+        room = Room(_exchanged(source, shape, tiles), device)
+        together = max(1, card.processors // shape.blocks)
+        constants = (layout.table is not None, precision())
+        places = (layout.first, layout.stride, steps.row_stride, padded)
         for first in range(0, tiles, together):
-            numbers = (
-                len(steps.active),
-                steps.batch_size,
-                layout.first,
-                layout.stride,
-                steps.row_stride,
-                padded,
-                first,
+            numbers = (len(steps.active), steps.batch_size, *places, first)
+            blocks = min(together, tiles - first) * shape.blocks
+            compiled.launch(
+                blocks, tensors, room, numbers, constants, card.processors, accept_spills=self._accept_spills
             )
-            grid = (min(together, tiles - first) * shape.blocks,)
-            if device.type == "cuda":
-                self._look_at(shape, compiled, (*tensors, *numbers), options, grid)
-            compiled.launch[grid](*tensors, *numbers, **options)
-
-    def _look_at(
-        self,
-        shape: Geometry,
-        compiled: _Compiled,
-        arguments: Sequence[Any],
-        options: dict[str, Any],
-        grid: Sequence[int],
-    ) -> None:
-        """Once for each kernel, before its first launch: what the compiler made of it, while one can still choose."""
-        key = (shape, options["RAGGED"], options["PRECISION"], arguments[0].device)
-        if key in self._looked_at:
-            return
-        kernel = compiled.launch.warmup(*arguments, grid=grid, **options)
-        kernel._init_handles()
-        if kernel.n_spills > MOST_SPILLS and not self._accept_spills:
-            self._spilled.add(shape)
-            raise _SpillsError
-        self._looked_at.add(key)
 
     def _compile(self, shape: Geometry) -> _Compiled:
         if shape not in self._compiled:
             source = emit(self._staged, shape)
-            self._compiled[shape] = _Compiled(
-                source, _jit(self.program.name, _header(self._staged, shape) + source.text)
-            )
+            function = _jit(self.program.name, _header(self._staged, shape) + source.text)
+            self._compiled[shape] = _Compiled(source, Launcher(function, shape.warps, meets=shape.blocks > 1))
         return self._compiled[shape]
+
+
+def _exchanged(source: Source, shape: Geometry, tiles: int) -> list[tuple[int, torch.dtype, bool]]:
+    """What the blocks of a launch meet through: rows and shares in several copies, and counters."""
+    rows = SLOTS * tiles * shape.rows
+    sizes = []
+    for whole, stride in zip(source.wholes, source.strides, strict=True):
+        # What nobody writes must be zeros, because it is multiplied.
+        filled = stride == sum(piece.width for piece in whole)
+        sizes.append((rows * stride, whole[0].dtype, not filled))
+    sizes += [(rows * shape.blocks, torch.float32, False) for _ in source.shares]
+    return [*sizes, (tiles * COUNTER_STRIDE, torch.int32, True)]
 
 
 @dataclass(frozen=True)
@@ -198,20 +177,23 @@ class _Layout:
     table: Tensor | None
 
 
-def _layout(steps: Steps, rows: int) -> _Layout:
-    time = len(steps.active)
-    if int(steps.active[-1]) == steps.batch_size:
-        first = int(steps.offset[0])
-        return _Layout(first, int(steps.offset[1]) - first if time > 1 else 0, None)
-    starts = torch.arange(0, steps.batch_size, rows)
-    # Rows are sorted by length: a tile has as many steps as its first row.
-    counts = torch.searchsorted(-steps.active, -starts, right=False)
-    return _Layout(0, 0, torch.cat([steps.active, steps.offset, counts]))
+def _is_ragged(steps: Steps) -> bool:
+    """Whether some rows have fewer steps than there are."""
+    return steps.counts[-1] != steps.batch_size
 
 
-def _room(filled: bool, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for rows; what nobody writes must be zeros, because it is multiplied."""
-    return (torch.empty if filled else torch.zeros)(shape, dtype=dtype, device=device)
+def _layout(steps: Steps, rows: int, device: torch.device) -> _Layout:
+    if not _is_ragged(steps):
+        first = steps.starts[0]
+        return _Layout(first, steps.starts[1] - first if len(steps.starts) > 1 else 0, None)
+    key = (rows, device)
+    if key not in steps.tables:
+        active = steps.active.numpy()
+        # Rows are sorted by length: a tile has as many steps as its first row.
+        counts = np.searchsorted(-active, -np.arange(0, steps.batch_size, rows))
+        table = np.concatenate([active, steps.offset.numpy(), counts])
+        steps.tables[key] = sent(torch.from_numpy(table), device)
+    return _Layout(0, 0, steps.tables[key])
 
 
 @lru_cache
@@ -223,22 +205,22 @@ def card_of(device: torch.device) -> Card:
     return Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
-@lru_cache(maxsize=1024)
-def _choose_for(load: Load, batch: int, device: torch.device, without: frozenset[Geometry]) -> Geometry:
-    """The geometry, remembered."""
-    return choose(load, batch, card_of(device), without)
+EXACT = "tf32x3"
 
 
 def precision() -> str:
     """How float32 is multiplied: as torch's settings say for matrix products on CUDA devices."""
-    return "tf32" if torch.get_float32_matmul_precision() != "highest" else "tf32x3"
+    return "tf32" if torch.get_float32_matmul_precision() != "highest" else EXACT
 
 
 def _load_of(staged: Staged, exact: bool) -> Load:
     groups = tuple(group for found in stage_groups(staged) for group in found)
     width = max(piece.width for row in staged.cut.pieces.values() for piece in row)
     copies = 2 if exact and any(group.dtype == torch.float32 for group in groups) else 1
-    return Load(groups, copies, staged.meetings, width, len(staged.cut.operations))
+    # What streams give is there twice: for this step, and fetched for the next.
+    fetched = Memory(staged, Geometry(16, 1, 4, 4, ())).fetched()
+    held = (*2 * [piece.width for piece in fetched], *(one.before.width for one in staged.carried))
+    return Load(groups, copies, staged.meetings, width, len(staged.cut.operations), held)
 
 
 def _header(staged: Staged, shape: Geometry) -> str:

@@ -81,7 +81,8 @@ class Memory:
         yield from (*program.streams, *program.lagged, *program.constants)
         yield from (carry.before for carry in program.carried)
 
-    def _fetched(self) -> list[Piece]:
+    def fetched(self) -> list[Piece]:
+        """What a step reads from streams."""
         rows = (*self.program.streams, *self.program.lagged)
         return [piece for row in rows for piece in self.pieces[row.name] if piece in self.read]
 

@@ -78,18 +78,32 @@ def chunks(depth: int, largest: int) -> list[int]:
 
 
 def pack(group: Group, matrices: Mapping[str, Tensor], depth: int, blocks: int, tile: int) -> Tensor:
-    """The group's columns [blocks, depth, results * tile], zeros where a matrix has none."""
-    room = blocks * tile
-    parts = []
-    for name, column in zip(group.matrices, group.columns, strict=True):
-        part = matrices[name][:, column : column + group.width]
-        if room != group.width or depth != group.depth:
-            part = torch.nn.functional.pad(part, (0, room - group.width, 0, depth - group.depth))
-        parts.append(part)
-    if len(parts) == 1:
-        packed: Tensor = parts[0].unflatten(1, (blocks, tile)).transpose(0, 1)
-        return packed.contiguous()
-    stacked: Tensor = torch.stack(parts).unflatten(2, (blocks, tile))
-    four = len(parts) == 4
-    turned = stacked.unflatten(0, (2, 2)).permute(3, 2, 0, 4, 1) if four else stacked.permute(2, 1, 3, 0)
-    return turned.flatten(2).contiguous()
+    """The group's columns [blocks, depth, results * tile], zeros where a matrix has none.
+
+    A single column is every block's own.
+    """
+    matrix, first = _side_by_side(group, matrices)
+    width, count = group.width, len(group.results)
+    room = 1 if width == 1 else blocks * tile
+    if room != width or depth != group.depth:
+        columns = matrix[:, first : first + count * width].unflatten(1, (count, width))
+        matrix = torch.nn.functional.pad(columns, (0, room - width, 0, 0, 0, depth - group.depth)).flatten(1)
+        first = 0
+    down, across = matrix.stride()
+    # The results of a unit side by side; of four, the first two, and the other two in the second half.
+    halves = [(2, 2 * room * across)] if count == 4 else []
+    beside = (2 if count == 4 else count, room * across)
+    axes = [(blocks, 0 if width == 1 else tile * across), (depth, down), *halves, (tile, across), beside]
+    sizes, strides = zip(*axes, strict=True)
+    turned = matrix.as_strided(sizes, strides, matrix.storage_offset() + first * across)
+    return turned.contiguous().view(blocks, depth, count * tile)
+
+
+def _side_by_side(group: Group, matrices: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+    """A matrix that has the columns of a group side by side, and where they begin."""
+    first, width = group.columns[0], group.width
+    expected = tuple(range(first, first + len(group.results) * width, width))
+    if len(set(group.matrices)) == 1 and group.columns == expected:
+        return matrices[group.matrices[0]], first
+    places = zip(group.matrices, group.columns, strict=True)
+    return torch.cat([matrices[name][:, column : column + width] for name, column in places], 1), 0

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._devices import Device, check_device
 from throughtime.cli._mistakes import refuse
 
 
 def decode(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a model that writes.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to go on with, or to translate.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts to go on with, or to translate.")
     ] = None,
     length: Annotated[int, typer.Option(metavar="N", help="Characters to write at most.")] = 400,
     samples: Annotated[int, typer.Option(metavar="N", help="How many texts for each beginning.")] = 1,
@@ -25,6 +26,7 @@ def decode(
     beam: Annotated[int, typer.Option(metavar="N", help="Translations to follow at once; 1 is greedy.")] = 5,
     best: Annotated[int, typer.Option(metavar="N", help="Translations to show of each text.")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same text.")] = 0,
+    device: Device = None,
 ) -> None:
     """Let a model write: text from a beginning, or one text for another.
 
@@ -54,7 +56,8 @@ def decode(
         )
     if seed < 0:
         refuse("`--seed` is out of range", got=seed, expected="0 or more", fix="Try 0.")
+    check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli.decode._run import write  # noqa: PLC0415
 
-    write(run, texts or [], length, samples, (temperature, top_k, top_p), (beam, best), seed)
+    write(run, texts or [], length, samples, (temperature, top_k, top_p), (beam, best), seed, device)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 import throughtime as tt
+from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
 from throughtime.cli.tables import Layout
 from throughtime.cli.tables._guess import GENERATE, TRANSLATE
@@ -26,9 +27,11 @@ def write(
     style: tuple[float, int | None, float | None],
     beams: tuple[int, int],
     seed: int,
+    device: str | None,
 ) -> None:
     """Print what the model of a run writes."""
-    saved = load(run)
+    place = use_device(device)
+    saved = load(run, place)
     if saved.layout.task == GENERATE:
         column, console = saved.layout.inputs[0], Console(highlight=False, soft_wrap=True)
         for prompt in texts or [""]:
@@ -38,13 +41,13 @@ def write(
     elif saved.layout.task == TRANSLATE:
         if not texts:
             refuse("nothing to translate", got="no TEXT", expected="one or more", fix="Give them after the run.")
-        show_translations(saved.model, saved.layout, texts, *beams)
+        show_translations(saved.model, saved.layout, texts, *beams, place)
     else:
         fix = f"Say `throughtime predict {run} FILE`."
         refuse(f"{run} does not write", got=f"a model to {saved.layout.task}", expected="one that writes", fix=fix)
 
 
-def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, best: int) -> None:
+def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, best: int, place: torch.device) -> None:
     """A line for each translation, after the text that it is of."""
     column = layout.inputs[0]
     tokens = [column.split(text) for text in texts]
@@ -52,7 +55,7 @@ def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, b
         check_known(text, column.categories, parts)
         if not parts:
             refuse("nothing to translate", got="an empty text", expected="at least one token", fix="Write something.")
-    batch = tt.train.pad([torch.from_numpy(column.places(parts)) for parts in tokens])
+    batch = tt.train.pad([torch.from_numpy(column.places(parts)) for parts in tokens]).to(place)
     for text, written in zip(texts, translate(model, layout, batch.inputs, batch.lengths, beam), strict=True):
         for one in written[:best]:
             typer.echo(f"{text}\t{one}")

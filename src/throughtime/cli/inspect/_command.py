@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from throughtime.cli._mistakes import refuse
+from throughtime.cli.inspect._foreign import refuse_foreign
 
 
 def inspect(
@@ -25,6 +26,7 @@ def inspect(
 
     Exit codes: 0 all well; 2 a file that cannot be read.
     """
+    refuse_foreign(path)
     if not path.exists():
         refuse(f"cannot read {path}", got="no such file", expected="a file or a folder", fix="Check the path.")
     # Reading takes libraries that take seconds to import: not for --help.

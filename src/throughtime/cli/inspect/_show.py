@@ -27,13 +27,6 @@ def show(path: Path) -> None:
     console = Console(highlight=False)
     if path.suffix == ".safetensors":
         show_arrays(console, path)
-    elif path.suffix in (".index", ".ckpt", ".pt", ".pth", ".h5"):
-        refuse(
-            f"{path.name} cannot be inspected",
-            got=f"a file of the kind {path.suffix}",
-            expected="data, a run, a checkpoint of ours, or safetensors",
-            fix="Save the weights as safetensors.",
-        )
     elif (path / _runs.RUN).is_file():
         show_run(console, path)
     elif (path / _runs.WEIGHTS).is_file():

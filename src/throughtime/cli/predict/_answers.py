@@ -55,7 +55,7 @@ class Classes(Answers):
     def shares(self, batch: tt.train.Batch) -> Tensor:
         """How sure the model is of each class."""
         scores: Tensor = self.model(batch.inputs, batch.lengths)
-        return scores.softmax(-1)
+        return scores.softmax(-1).cpu()
 
     def said(self, row: Rows, step: int, shares: Tensor) -> Row:
         """The class, how sure the model is of it and, if asked for, of all."""
@@ -86,8 +86,8 @@ class Futures(Answers):
 
     @torch.no_grad()
     def answer(self, rows: Sequence[Rows], batch: tt.train.Batch) -> Iterator[Row]:
-        places = torch.arange(len(rows))
-        forecast = self.model(batch.inputs, batch.lengths)[places, batch.lengths - 1]
+        places = torch.arange(len(rows), device=batch.lengths.device)
+        forecast = self.model(batch.inputs, batch.lengths)[places, batch.lengths - 1].cpu()
         columns = [column.original(forecast[..., d].numpy()) for d, column in enumerate(self.layout.targets)]
         for place, row in enumerate(rows):
             for ahead in range(forecast.shape[1]):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._devices import Device, check_device
 from throughtime.cli._mistakes import refuse
 from throughtime.cli._outputs import check_output
 
@@ -20,6 +21,7 @@ def predict(
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Sequences at a time.")] = 256,
+    device: Device = None,
 ) -> None:
     """Ask a trained model about new sequences.
 
@@ -41,6 +43,7 @@ def predict(
     """
     if batch_size < 1:
         refuse("`--batch-size` is too small", got=batch_size, expected="1 or more", fix="Leave it out.")
+    check_device(device)
     if not file.exists():
         refuse(f"cannot read {file}", got="no such file", expected="a file or a folder", fix="Check the path.")
     out = out or Path(f"{file.stem}-predictions.csv")
@@ -50,4 +53,4 @@ def predict(
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli.predict._run import run_predict  # noqa: PLC0415
 
-    run_predict(run, file, out, probabilities=probabilities, batch_size=batch_size)
+    run_predict(run, file, out, probabilities=probabilities, batch_size=batch_size, device=device)

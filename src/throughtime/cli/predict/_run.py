@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 import throughtime as tt
+from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
 from throughtime.cli._outputs import results
 from throughtime.cli.predict._answers import ANSWERS, Answers
@@ -22,10 +23,11 @@ from throughtime.cli.tasks._saved import load
 MOST_STEPS = 100_000
 
 
-def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_size: int) -> None:
+def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_size: int, device: str | None) -> None:
     """Answer for every sequence of the file."""
     console = Console(highlight=False, stderr=True)
-    saved = load(run)
+    place = use_device(device)
+    saved = load(run, place)
     if saved.layout.task == GENERATE:
         fix = f"Say `throughtime decode {run}`."
         refuse(f"{run} writes text", got="a model that generates", expected="one that answers", fix=fix)
@@ -39,14 +41,13 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
     began, done, steps = time.perf_counter(), 0, 0
     with results(out, answers.columns) as lines:
         for batch in some_at_a_time(sequences(table, saved.layout), batch_size):
-            lines.write(list(answers.answer(batch, _inputs(batch, saved.layout, table))))
+            lines.write(list(answers.answer(batch, _inputs(batch, saved.layout, table).to(place))))
             done, steps = done + len(batch), steps + sum(map(len, batch))
         if done == 0:
             refuse(f"{file.name} is empty", got="no rows", expected="at least one sequence", fix="Check the file.")
     seconds = time.perf_counter() - began
-    say(
-        console, answers, out, f"{done:,} sequences, {steps:,} steps, {seconds:.1f} s ({steps / seconds:,.0f} steps/s)."
-    )
+    count = f"{done:,} sequence{'' if done == 1 else 's'}"
+    say(console, answers, out, f"{count}, {steps:,} steps, {seconds:.1f} s ({steps / seconds:,.0f} steps/s).")
 
 
 def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]]:

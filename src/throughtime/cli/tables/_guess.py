@@ -202,9 +202,16 @@ def _long_targets(found: Survey, said: Said, free: list[Facts]) -> tuple[list[st
             expected=f"classes: words, or at most {MOST_CLASSES} whole numbers",
             fix=f"Name another with `--target`, or say `--categories {fact.name}`.",
         )
+    if len(named) > 1:
+        refuse(
+            "there are several targets",
+            got=", ".join(named),
+            expected="one column of classes",
+            fix="Name one, or say `--task forecast` for numbers.",
+        )
     if found.sequence is None and said.task is None:
         return named, TAG
-    return named[:1], said.task or (CLASSIFY if fact.steady else TAG)
+    return named, said.task or (CLASSIFY if fact.steady else TAG)
 
 
 def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:

@@ -60,12 +60,14 @@ class NpzTable:
                 columns: dict[str, Values] = {NAME: np.repeat(np.arange(done, until), lengths)}
                 for name, stream in streams.items():
                     steps = stream.padded(lengths) if self._is_padded(name) else stream.rows(int(lengths.sum()))
-                    flat = steps.reshape(len(steps), -1)
-                    columns |= {column: flat[:, place] for place, column in enumerate(self._columns(name))}
+                    names = self._columns(name)
+                    flat = steps.reshape(len(steps), len(names))
+                    columns |= {column: flat[:, place] for place, column in enumerate(names)}
                 for name, values in self.by_sequence.items():
                     columns[name] = np.repeat(values[done:until], lengths)
                 count = int(lengths.sum())
-                yield Piece({name: _plain(values) for name, values in columns.items()}, np.arange(row, row + count))
+                if count:
+                    yield Piece({name: _plain(values) for name, values in columns.items()}, np.arange(row, row + count))
                 done, row = until, row + count
 
     def _headers(self) -> dict[str, Header]:

@@ -107,5 +107,5 @@ def _check_order(table: Table, rows: Rows, order: str) -> None:
             f"{table.path.name}, {table.unit} {rows.piece.lines[place + 1]}: `{order}` goes back",
             got=f"{values[place + 1]!s} after {values[place]!s}",
             expected="rows in the order of time within each sequence",
-            fix=f"Sort the file by `{order}`, or say `--ignore {order}`.",
+            fix=f"Sort the file by `{order}`, or train with `--ignore {order}`.",
         )

@@ -12,6 +12,8 @@ from throughtime.cli.tables._table import Piece, Table, Values, is_number, text_
 
 # Beyond so many different values a column is no longer counted value by value.
 COUNTED = 20_000
+# Beyond this a square is no number any more.
+LARGEST = 1e150
 # A column with so few cells that are no numbers is one of numbers, and those are mistakes.
 STRAY = 0.05
 
@@ -25,6 +27,7 @@ class Facts:
     missing: int = 0
     words: int = 0
     first_word: tuple[int, str] | None = None
+    first_wild: tuple[int, str] | None = None
     whole: bool = True
     low: float = math.inf
     high: float = -math.inf
@@ -63,24 +66,28 @@ class Facts:
         if values.dtype == object:
             self._take_texts(values, lines)
         else:
-            self._take_numbers(values.astype(np.float64))
+            self._take_numbers(values.astype(np.float64), lines)
         self._count(values)
 
     def _take_texts(self, values: Values, lines: Values) -> None:
         try:
-            self._take_numbers(np.array([float(text) if text else math.nan for text in values]))
+            self._take_numbers(np.array([float(text) if text else math.nan for text in values]), lines)
         except ValueError:
-            words = [(int(line), text) for line, text in zip(lines, values, strict=True) if not is_number(text)]
-            self.words += len(words)
-            self.first_word = self.first_word or words[0]
-            self._take_numbers(np.array([float(text or "nan") for text in values if is_number(text)]))
+            good = np.array([is_number(text) for text in values])
+            self.words += int((~good).sum())
+            self.first_word = self.first_word or (int(lines[~good][0]), values[~good][0])
+            self._take_numbers(np.array([float(text or "nan") for text in values[good]]), lines[good])
         self.longest = max(self.longest, *map(len, values))
         self.characters += sum(map(len, values))
         self.spaced += sum(" " in text.strip() for text in values)
 
-    def _take_numbers(self, numbers: Values) -> None:
+    def _take_numbers(self, numbers: Values, lines: Values) -> None:
+        wild = np.abs(numbers) > LARGEST
+        if self.first_wild is None and wild.any():
+            self.first_wild = int(lines[wild][0]), f"{numbers[wild][0]:g}"
         known = numbers[~np.isnan(numbers)]
         self.missing += len(numbers) - len(known)
+        known = known[np.abs(known) <= LARGEST]
         if len(known):
             self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
             self.total += float(known.sum())
@@ -114,8 +121,8 @@ class Survey:
     rows: int
 
 
-def survey(table: Table, sequence: str | None = None, categories: frozenset[str] = frozenset()) -> Survey:
-    """Read the table once, in pieces. `categories` are columns whose numbers are names."""
+def survey(table: Table, sequence: str | None = None, names: frozenset[str] = frozenset()) -> Survey:
+    """Read the table once, in pieces. `names` are columns of which it does not matter whether they hold numbers."""
     facts = {name: Facts(name) for name in table.columns}
     found = Survey(table, facts, sequence, [], together=True, rows=0)
     seen: dict[str, int] = {}
@@ -131,7 +138,7 @@ def survey(table: Table, sequence: str | None = None, categories: frozenset[str]
         fix = "Check that it is the right file."
         refuse(f"{table.path.name} is empty", got="no rows", expected="at least one sequence", fix=fix)
     found.lengths = list(seen.values()) if sequence is not None else [found.rows]
-    _check_strays(table, facts, categories)
+    _check_numbers(table, [fact for name, fact in facts.items() if name not in names])
     return found
 
 
@@ -155,14 +162,23 @@ def _follow(found: Survey, seen: dict[str, int], before: Piece | None, piece: Pi
             fact.steady = not (changed or across)
 
 
-def _check_strays(table: Table, facts: dict[str, Facts], categories: frozenset[str]) -> None:
-    """A few words in a column of numbers are mistakes, not categories."""
-    for fact in facts.values():
-        if fact.name not in categories and 0 < fact.words <= STRAY * (fact.rows - fact.missing):
+def _check_numbers(table: Table, facts: list[Facts]) -> None:
+    """A few words in a column of numbers are mistakes, not categories; and numbers are such that one can count with."""
+    for fact in facts:
+        place = f"{table.path.name}, {table.unit} {{}}, column `{fact.name}`"
+        if 0 < fact.words <= STRAY * (fact.rows - fact.missing):
             line, text = fact.first_word or (0, "")
             refuse(
-                f"{table.path.name}, {table.unit} {line}, column `{fact.name}` is not a number",
+                f"{place.format(line)} is not a number",
                 got=repr(text),
                 expected="a number, as in the other rows",
                 fix=f"Correct the cell, or say `--categories {fact.name}`.",
+            )
+        if fact.is_number and fact.first_wild is not None:
+            line, text = fact.first_wild
+            refuse(
+                f"{place.format(line)} is too large a number",
+                got=text,
+                expected=f"at most {LARGEST:g}",
+                fix=f"Leave the cell empty if it is not known, or say `--ignore {fact.name}`.",
             )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -31,18 +31,17 @@ class Piece:
     def numbers(self, name: str, path: Path) -> Values:
         """A column as float64; an empty cell is NaN, and anything else that is no number is a mistake with its line."""
         values = self.columns[name]
-        if values.dtype != object:
-            return values.astype(np.float64)
-        try:
-            return np.array([float(text) if text else np.nan for text in values], np.float64)
-        except ValueError:
-            line, text = first_bad_number(values, self.lines)
-            refuse(
-                f"{path.name}, line {line}, column `{name}` is not a number",
-                got=repr(text),
-                expected="a number, or nothing for a missing one",
-                fix="Correct the cell.",
-            )
+        if values.dtype == object:
+            try:
+                numbers = np.array([float(text or "nan") for text in values], np.float64)
+            except ValueError:
+                _refuse_number(path, name, *first_bad_number(values, self.lines))
+        else:
+            numbers = values.astype(np.float64)
+        infinite = np.isinf(numbers)
+        if infinite.any():
+            _refuse_number(path, name, self.lines[infinite][0], str(values[infinite][0]))
+        return numbers
 
     def texts(self, name: str) -> Values:
         """A column as text; whole numbers are written without a point, so that 3 and 3.0 are one category."""
@@ -84,6 +83,15 @@ def is_number(text: str) -> bool:
 def first_bad_number(values: Values, lines: Values) -> tuple[int, str]:
     """The line and text of the first cell that is not a number."""
     return next((int(line), text) for line, text in zip(lines, values, strict=True) if not is_number(text))
+
+
+def _refuse_number(path: Path, name: str, line: int, text: str) -> NoReturn:
+    refuse(
+        f"{path.name}, line {line}, column `{name}` is not a number",
+        got=repr(text),
+        expected="a number, or nothing for a missing one",
+        fix="Correct the cell.",
+    )
 
 
 def check_columns(path: Path, columns: list[str]) -> None:

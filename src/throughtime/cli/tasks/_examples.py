@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -74,6 +74,7 @@ def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) ->
             fix=f"Correct the column, or say `--ignore {layout.split}` to hold out a tenth.",
         )
     fitted = _fitted(layout, learned, pieces)
+    _check_classes(fitted, table)
     parts: dict[bool, list[Example]] = {False: [], True: []}
     for piece, test in zip(pieces, tested, strict=True):
         parts[test].append(example_of(piece, fitted, table))
@@ -124,6 +125,8 @@ def inputs_of(piece: Piece, layout: Layout, table: Table) -> Values:
     column = layout.inputs[0]
     if column.kind == TEXT:
         ids = column.places(column.split(piece.texts(column.name)[0]))
+        if not len(ids) and layout.task != GENERATE:
+            _refuse_gap(piece.lines[0], column, table, "a text")
         return ids[:, None].astype(np.float32) if layout.task == CLASSIFY else ids
     numbers = [column.standardised(piece, table.path) for column in layout.inputs if column.kind == NUMBER]
     places = [column.places(piece.texts(column.name)) for column in layout.inputs if column.kind == CATEGORY]
@@ -147,12 +150,16 @@ def _kept(piece: Piece, layout: Layout, table: Table) -> Piece:
 def _check_no_gap(texts: Values, column: Column, piece: Piece, table: Table) -> None:
     gaps = [line for line, text in zip(piece.lines, texts, strict=True) if not text]
     if gaps:
-        refuse(
-            f"{table.path.name}, {table.unit} {gaps[0]}, column `{column.name}` is empty",
-            got="nothing",
-            expected="the class, since it is the target",
-            fix="Fill it in, or remove the sequence.",
-        )
+        _refuse_gap(gaps[0], column, table, "the class, since it is the target")
+
+
+def _refuse_gap(line: int, column: Column, table: Table, expected: str) -> NoReturn:
+    refuse(
+        f"{table.path.name}, {table.unit} {line}, column `{column.name}` is empty",
+        got="nothing",
+        expected=expected,
+        fix="Fill it in, or remove the sequence.",
+    )
 
 
 def _is_tested(piece: Piece, layout: Layout, table: Table) -> bool:
@@ -177,6 +184,18 @@ def _fitted(layout: Layout, learned: list[Piece], every: list[Piece]) -> Layout:
     known = {column.name: column for column in inputs if column.kind == NUMBER}
     targets = tuple(known.get(column.name) or _fit_column(column, every) for column in layout.targets)
     return dataclasses.replace(layout, inputs=inputs, targets=targets)
+
+
+def _check_classes(layout: Layout, table: Table) -> None:
+    """There is something to tell apart."""
+    target = layout.targets[0] if layout.task in (CLASSIFY, TAG) else None
+    if target is not None and len(target.categories) < 2:
+        refuse(
+            f"{table.path.name}, column `{target.name}` has one class only",
+            got=f"{target.categories[0]!r} everywhere",
+            expected="two classes or more",
+            fix="Give sequences of another class, or name another column with `--target`.",
+        )
 
 
 def _fit_column(column: Column, pieces: list[Piece]) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 import throughtime as tt
@@ -24,8 +25,8 @@ class Saved(NamedTuple):
     finished: bool
 
 
-def load(folder: Path) -> Saved:
-    """The model of a run, with its final weights or, before the end of training, those of the last checkpoint."""
+def load(folder: Path, device: torch.device) -> Saved:
+    """The model of a run: with its final weights or, before the end of training, those of the last checkpoint."""
     values = _runs.read_run(folder)
     layout, shape = Layout.from_json(values["layout"]), Shape(**values["shape"])
     final, checkpoint = folder / _runs.WEIGHTS, tt.train.latest_checkpoint(folder)
@@ -41,4 +42,4 @@ def load(folder: Path) -> Saved:
         tt.train.load_weights(model, final if final.exists() or checkpoint is None else checkpoint / _runs.WEIGHTS)
     except ValueError as error:
         raise Mistake(f"{folder}: {error}") from None
-    return Saved(model.eval(), layout, shape, final.exists())
+    return Saved(model.to(device).eval(), layout, shape, final.exists())

@@ -22,42 +22,38 @@ from throughtime.cli.tasks._translator import Translator, measure_translation
 
 
 class Task(NamedTuple):
-    """A kind of work: `metric` is the figure to quote, `baseline` one to compare it with, `say` a sentence about it."""
+    """A kind of work: `metric` is the figure to quote, `baseline` one to compare it with, `say` a sentence of them."""
 
     model: Callable[[Layout, Shape], nn.Module]
     measure: Callable[..., Any]
     metric: str
-    say: Callable[[dict[str, float], int], str]
+    say: Callable[[dict[str, float], str], str]
     rates: tuple[str, ...] = ("accuracy",)
     baseline: str | None = None
 
 
-def _say_classes(values: dict[str, float], count: int) -> str:
-    return f"**{values['accuracy']:.1%}** of {_many(count)} recognised."
+def _say_classes(values: dict[str, float], over: str) -> str:
+    return f"**{values['accuracy']:.1%}** of {over} recognised."
 
 
-def _say_tags(values: dict[str, float], count: int) -> str:
-    return f"**{values['accuracy']:.1%}** of the steps of {_many(count)} tagged right."
+def _say_tags(values: dict[str, float], over: str) -> str:
+    return f"**{values['accuracy']:.1%}** of the steps of {over} tagged right."
 
 
-def _say_forecast(values: dict[str, float], count: int) -> str:
+def _say_forecast(values: dict[str, float], over: str) -> str:
     still = values["persistence"]
     gain = 1 - values["error"] / still if still else 0.0
     if gain < 0:
-        return f"**{-gain:.1%}** further from what came than saying that nothing changes, over {_many(count)}."
-    return f"**{gain:.1%}** closer to what came than saying that nothing changes, over {_many(count)}."
+        return f"**{-gain:.1%}** further from what came than saying that nothing changes, over {over}."
+    return f"**{gain:.1%}** closer to what came than saying that nothing changes, over {over}."
 
 
-def _say_text(values: dict[str, float], _: int) -> str:
+def _say_text(values: dict[str, float], _: str) -> str:
     return f"**{values['bits']:.2f} bits** a character of held-out text, {values['accuracy']:.1%} of them guessed."
 
 
-def _say_translation(values: dict[str, float], count: int) -> str:
-    return f"**{values['accuracy']:.1%}** of the tokens of {_many(count)} right, given those before."
-
-
-def _many(count: int) -> str:
-    return f"{count:,} held-out sequence{'' if count == 1 else 's'}"
+def _say_translation(values: dict[str, float], over: str) -> str:
+    return f"**{values['accuracy']:.1%}** of the tokens of {over} right, given those before."
 
 
 TASKS = {

@@ -45,8 +45,12 @@ class Translator(nn.Module):
         """The state from which writing starts: a memory of `ids` [B, S]."""
         x = self.dropout(self.source(ids))
         outputs, _ = tt.bidirectional_dynamic_rnn(self.forwards, self.backwards, x, lengths, dtype=x.dtype)
-        self.writer.attention_mechanisms[0].setup_memory(torch.cat(outputs, -1), lengths)
-        return self.writer.zero_state(len(ids), x.dtype)
+        return self.remember(torch.cat(outputs, -1), lengths)
+
+    def remember(self, memory: Tensor, lengths: Tensor) -> Any:
+        """The state from which to write with what was read in mind [B, S, 2 * H]."""
+        self.writer.attention_mechanisms[0].setup_memory(memory, lengths)
+        return self.writer.zero_state(len(memory), memory.dtype)
 
 
 def measure_translation(model: Any, batch: tt.train.Batch) -> dict[str, tt.train.Mean]:

@@ -26,12 +26,13 @@ class Style(NamedTuple):
 @torch.no_grad()
 def generate(model: Any, column: Column, prompt: str, count: int, longest: int, style: Style, seed: int) -> list[str]:
     """So many texts that begin with the prompt, each until it ends or is as long as asked."""
-    ids = torch.from_numpy(column.places(column.split(prompt)))
+    device = model.embedding.weight.device
+    ids = torch.from_numpy(column.places(column.split(prompt))).to(device)
     # A new text begins where another has ended.
-    whole = torch.cat([torch.tensor([model.end]), ids]).expand(count, -1)
+    whole = torch.cat([ids.new_tensor([model.end]), ids]).expand(count, -1)
     state: Any = model.forwards.zero_state(count, torch.float32)
     if whole.shape[1] > 1:
-        _, state = model(whole[:, :-1], torch.full((count,), whole.shape[1] - 1))
+        _, state = model(whole[:, :-1], ids.new_full((count,), whole.shape[1] - 1))
     last = whole[:, -1]
     if style.temperature == 0:
         helper: Any = tt.decode.GreedyEmbeddingHelper(model.embedding, last, model.end)
@@ -41,21 +42,22 @@ def generate(model: Any, column: Column, prompt: str, count: int, longest: int, 
         )
     decoder = tt.decode.BasicDecoder(model.forwards, helper, state, output_layer=model.answer)
     outputs, _, lengths = tt.decode.dynamic_decode(decoder, maximum_iterations=longest)
-    texts = [_text(column, row, int(length), model.end) for row, length in zip(outputs.sample_id, lengths, strict=True)]
-    return [prompt + text for text in texts]
+    said = zip(outputs.sample_id.cpu(), lengths.tolist(), strict=True)
+    return [prompt + _text(column, row, length, model.end) for row, length in said]
 
 
 @torch.no_grad()
 def translate(model: Any, layout: Layout, ids: Tensor, lengths: Tensor, beam_width: int) -> list[list[str]]:
     """The best texts for each row of `ids` [B, S]: `beam_width` of them, the best first."""
     column = layout.targets[0]
-    state, start = model.read(ids, lengths), torch.full((len(ids),), model.begin)
+    state, start = model.read(ids, lengths), ids.new_full((len(ids),), model.begin)
     longest = LONGER * ids.shape[1] + AND_MORE
     if beam_width == 1:
         helper = tt.decode.GreedyEmbeddingHelper(model.target, start, model.end)
         decoder: Any = tt.decode.BasicDecoder(model.writer, helper, state, output_layer=model.answer)
         outputs, _, ends = tt.decode.dynamic_decode(decoder, maximum_iterations=longest)
-        return [[_text(column, row, int(end), model.end)] for row, end in zip(outputs.sample_id, ends, strict=True)]
+        said = zip(outputs.sample_id.cpu(), ends.tolist(), strict=True)
+        return [[_text(column, row, end, model.end)] for row, end in said]
     decoder = tt.decode.BeamSearchDecoder(
         model.writer,
         model.target,
@@ -68,8 +70,8 @@ def translate(model: Any, layout: Layout, ids: Tensor, lengths: Tensor, beam_wid
     )
     outputs, _, ends = tt.decode.dynamic_decode(decoder, maximum_iterations=longest)
     return [
-        [_text(column, row[:, beam], int(end[beam]), model.end) for beam in range(beam_width)]
-        for row, end in zip(outputs.predicted_ids, ends, strict=True)
+        [_text(column, row[:, beam], end[beam], model.end) for beam in range(beam_width)]
+        for row, end in zip(outputs.predicted_ids.cpu(), ends.tolist(), strict=True)
     ]
 
 

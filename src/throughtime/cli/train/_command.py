@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._devices import Device, check_device, use_device
 from throughtime.cli._mistakes import refuse
 from throughtime.cli._options import Columns, split_names
 
@@ -49,6 +50,7 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(metavar="X", help="The largest; it rises and falls.")] = None,
     horizon: Annotated[int | None, typer.Option(metavar="N", help="Steps to forecast.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same run.")] = 0,
+    device: Device = None,
 ) -> None:
     """Learn from sequences: one command, no flags needed.
 
@@ -96,6 +98,7 @@ def train(
         refuse("`--learning-rate` is out of range", got=learning_rate, expected="between 0 and 10", fix=fix)
     if not 0 <= seed <= LARGEST_SEED:
         refuse("`--seed` is out of range", got=seed, expected="0 or more, and below 2**63", fix="Try 0.")
+    check_device(device)
     columns = Columns(
         task,
         sequence,
@@ -109,7 +112,7 @@ def train(
     if resume is not None:
         given = [file, out, epochs, cell, units, layers, batch_size, learning_rate, horizon, *columns, seed or None]
         if any(value not in (None, ()) for value in given):
-            fix = "Say `--resume DIR` alone."
+            fix = "Say `--resume DIR` alone, or with `--device`."
             refuse("`--resume` goes on as before", got="other flags too", expected="nothing else", fix=fix)
     if file is not None and not file.exists():
         refuse(f"cannot read {file}", got="no such file", expected="a file or a folder", fix="Check the path.")
@@ -117,8 +120,9 @@ def train(
     from throughtime.cli.train._run import go_on, start  # noqa: PLC0415
 
     if resume is not None:
-        go_on(resume)
+        go_on(resume, use_device(device))
         return
     shape = {"cell": cell, "units": units, "layers": layers, "horizon": horizon}
     recipe = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    start(file, columns, out, seed, {k: v for k, v in shape.items() if v}, {k: v for k, v in recipe.items() if v})
+    sizes, training = ({name: value for name, value in said.items() if value} for said in (shape, recipe))
+    start(file, columns, out, seed, sizes, training, use_device(device))

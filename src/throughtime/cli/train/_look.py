@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import throughtime as tt
+from throughtime import _nest
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG
 from throughtime.cli.tasks._examples import Example, Examples
 from throughtime.cli.tasks._inputs import hidden
@@ -25,25 +26,40 @@ CHOSEN = 6
 TEXT_STEPS = 60
 
 
+class Reading(NamedTuple):
+    """The cell that reads and what it reads: arguments of `tt.explain`."""
+
+    cell: Any
+    inputs: Tensor
+    lengths: Tensor | None = None
+    state: Any = None
+
+
 def look_back(
     path: Path, plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, outcome: str
 ) -> None:
-    """Write the report."""
-    model.eval()
+    """Write the report of a run; the plan in it is for the device that the model is on."""
+    device = next(model.parameters()).device
+    model.cpu().eval()
     task = TASKS[plan.layout.task]
     report = tt.train.Report(_title(plan), outcome)
     report.add_history(history, rates=task.rates, baselines={task.metric: task.baseline} if task.baseline else None)
-    explained = _from_inside(report, model, examples)
+    explained = _explained(_from_inside(report, model, examples), device)
     _add_lengths(report, examples, plan.recipe.batch_size)
     report.add_plan(explained)
-    figures = history.epochs[-1].valid or history.epochs[-1].train
-    report.add_facts(_facts(plan, model, examples, history, figures, explained.backend))
+    report.add_facts(_facts(plan, model, examples, history, explained.backend))
     report.add_settings(_settings(plan))
     report.write(path)
 
 
-def _from_inside(report: tt.train.Report, model: nn.Module, examples: Examples) -> Any:
-    """The part that only this task has; returns the plan of the cell that reads."""
+def _explained(reading: Reading, device: torch.device) -> Any:
+    """How the cell runs where it was trained."""
+    moved = _nest.map_leaves(lambda part: None if part is None else part.to(device), reading)
+    return tt.explain(moved.cell, moved.inputs, moved.lengths, moved.state, torch.float32)
+
+
+def _from_inside(report: tt.train.Report, model: nn.Module, examples: Examples) -> Reading:
+    """The part that only this task has; returns what the model reads it with."""
     task, chosen = examples.layout.task, _chosen(examples)
     if task in (CLASSIFY, TAG):
         report.add_confusion(*_confusion(model, examples), unit="sequences" if task == CLASSIFY else "steps")
@@ -56,13 +72,15 @@ def _from_inside(report: tt.train.Report, model: nn.Module, examples: Examples) 
 
 
 def _add_lengths(report: tt.train.Report, examples: Examples, batch_size: int) -> None:
-    """Lengths, and the padding of the batches; one long text has neither."""
+    """Lengths, and the padding of the batches; one long sequence has neither."""
     lengths = [len(example[0]) for example in examples.train]
+    if len(set(lengths)) == 1:
+        return
     if examples.layout.task != GENERATE:
         windows = [len(example[0]) for example in windows_of(examples)]
         buckets = tt.train.Buckets(windows, batch_size, rank=0, workers=1)
         report.add_lengths(lengths, padding=buckets.padding, padding_at_random=buckets.padding_at_random)
-    elif len(lengths) > 1:
+    else:
         report.add_lengths(lengths)
 
 
@@ -71,17 +89,18 @@ def _title(plan: Plan) -> str:
     return f"{plan.file.stem.replace('_', ' ')}: {plan.layout.task} {names}"
 
 
-def _facts(
-    plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, figures: dict[str, float], backend: str
-) -> dict[str, str]:
+def _facts(plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, backend: str) -> dict[str, str]:
     task = TASKS[plan.layout.task]
-    steps = sum(len(example[0]) for example in (*examples.train, *examples.held_out))
-    value = figures[task.metric]
+    steps = sum(len(example[0]) for example in examples.train) + _held_out_steps(examples)
+    sequences = len(examples.train) + (0 if examples.by_time else len(examples.held_out))
+    last = history.epochs[-1]
+    value = (last.valid or last.train)[task.metric]
+    figure = f"{value:.1%}" if task.metric in task.rates else f"{value:.3g}"
     seconds = sum(epoch.seconds for epoch in history.epochs)
     return {
-        f"held-out {task.metric}": f"{value:.1%}" if task.metric in task.rates else f"{value:.3g}",
+        f"{'held-out' if last.valid else 'training'} {task.metric}": figure,
         "steps" if plan.layout.task != GENERATE else "characters": f"{steps:,}",
-        "sequences": f"{len(examples.train) + len(examples.held_out):,}",
+        "sequences": f"{sequences:,}",
         "weights": f"{weights_in(model):,}",
         "epochs": f"{len(history.epochs)}",
         "time": f"{seconds:,.0f} s",
@@ -89,11 +108,19 @@ def _facts(
     }
 
 
+def _held_out_steps(examples: Examples) -> int:
+    """Steps that nothing was learned from; of a sequence held out by time, those that are tested."""
+    if examples.by_time:
+        return sum(int(targets.isfinite().any(1).sum()) for _, targets in examples.held_out)
+    return sum(len(example[0]) for example in examples.held_out)
+
+
 def _settings(plan: Plan) -> dict[str, object]:
     shape, recipe, layout = plan.shape._asdict(), plan.recipe._asdict(), plan.layout
     columns = {"inputs": ", ".join(c.name for c in layout.inputs), "targets": ", ".join(c.name for c in layout.targets)}
     said = {"file": plan.file.name, "task": layout.task, **columns, "seed": plan.seed}
     words = {name.replace("_", " "): value for name, value in {**shape, **recipe}.items() if value is not None}
+    said = {name: value for name, value in said.items() if value != ""}
     return {**said, **words, "versions": f"throughtime {tt.__version__}, torch {torch.__version__}"}
 
 
@@ -123,7 +150,7 @@ def _confusion(model: nn.Module, examples: Examples) -> tuple[Tensor, tuple[str,
 
 def _classes_from_inside(
     report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]
-) -> Any:
+) -> Reading:
     """States and gradients of both directions, for the answer at the end (for tags, at both ends)."""
     batch = tt.train.pad([example for _, example in chosen])
     rows = torch.arange(len(chosen))
@@ -152,7 +179,7 @@ def _classes_from_inside(
         label = f" ({names[int(batch.targets[row])]})" if examples.layout.task == CLASSIFY else ""
         layers = {"Reading forwards": _part(there, row, length), "Reading backwards": _part(back, row, length)}
         report.add_through_time(f"{name}{label}", layers, reverse=["Reading backwards"])
-    return tt.explain(model.forwards, x, batch.lengths)
+    return Reading(model.forwards, x, batch.lengths)
 
 
 def _part(inside: tt.train.ThroughTime, row: int, length: int) -> tuple[Tensor, Tensor | None]:
@@ -161,37 +188,40 @@ def _part(inside: tt.train.ThroughTime, row: int, length: int) -> tuple[Tensor, 
     return inside.states[row, :length], None if gradients is None else gradients[row, :length]
 
 
-def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Any:
+def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Reading:
     """What was forecast and what came, and how far back the forecast looks."""
-    horizon, columns = model.horizon, examples.layout.targets
-    usable = [(name, example) for name, example in chosen if len(example[0]) > horizon + 1] or chosen
-    batch = tt.train.pad([(inputs[: len(inputs) - horizon], targets) for _, (inputs, targets) in usable])
+    longest = max(examples.train, key=lambda example: len(example[0]))
+    usable = [one for one in chosen if len(one[1][0]) > 1] or [("1", longest)]
+    # A sequence that is shorter than the horizon is read up to its first step, and forecast as far as it goes.
+    aheads = [min(model.horizon, len(inputs) - 1) for _, (inputs, _) in usable]
+    batch = tt.train.pad([inputs[:-ahead] for ahead, (_, (inputs, _)) in zip(aheads, usable, strict=True)])
     rows, last = torch.arange(len(usable)), batch.lengths - 1
     with torch.no_grad():
         forecast = model(batch.inputs, batch.lengths)[rows, last]
-    places = model.places
-    for row, (name, (inputs, _)) in enumerate(usable):
-        now = len(inputs) - horizon
+    futures = torch.full_like(forecast, torch.nan)
+    for row, (ahead, (name, (inputs, _))) in enumerate(zip(aheads, usable, strict=True)):
+        futures[row, :ahead] = inputs[-ahead:, model.places]
         parts = {}
-        for place, (column, source) in enumerate(zip(columns, places, strict=True)):
+        for place, (column, source) in enumerate(zip(examples.layout.targets, model.places, strict=True)):
             values = column.original(inputs[:, source].numpy())
-            parts[column.name] = (values[:now], values[now:], column.original(forecast[row, :, place].numpy()))
+            said = column.original(forecast[row, :ahead, place].numpy())
+            parts[column.name] = (values[:-ahead], values[-ahead:], said)
         report.add_forecast(f"sequence {name}" if len(usable) > 1 else column.name, parts)
-    futures = torch.stack([inputs[len(inputs) - horizon :, places] for _, (inputs, _) in usable])
     x = model.inputs(batch.inputs).detach()
-    present = batch.inputs[rows, last]
+    present, known = batch.inputs[rows, last], futures.isfinite()
 
     def loss(_: Any, state: Any) -> Tensor:
-        return nn.functional.smooth_l1_loss(model.judge(hidden(state), present), futures, reduction="sum")
+        said = model.judge(hidden(state), present)
+        return nn.functional.smooth_l1_loss(said[known], futures[known], reduction="sum")
 
     inside = tt.train.through_time(model.forwards, x, batch.lengths, loss)
     for row, (name, _) in enumerate(usable):
         length = int(batch.lengths[row])
         report.add_through_time(f"sequence {name}", {"Reading towards the present": _part(inside, row, length)})
-    return tt.explain(model.forwards, x, batch.lengths)
+    return Reading(model.forwards, x, batch.lengths)
 
 
-def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -> Any:
+def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -> Reading:
     """Two pieces of held-out text, character by character."""
     _, text = joined_text(examples)
     column = examples.layout.inputs[0]
@@ -209,26 +239,37 @@ def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -
         letters = [shown[place].replace("\n", "↵").replace(" ", "·") for place in one]
         layer = {"Reading character by character": _part(inside, row, TEXT_STEPS)}
         report.add_through_time("".join(letters[:20]) + "…", layer, labels=letters)
-    return tt.explain(model.forwards, x)
+    return Reading(model.forwards, x)
 
 
-def _translations(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Any:
+def _translations(
+    report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]
+) -> Reading:
     """Where the model looks while it writes what it should write, and what it knows of what it reads."""
     source, target = examples.layout.inputs[0], examples.layout.targets[0]
     batch = tt.train.pad([example for _, example in chosen])
     assert batch.targets is not None
     assert batch.target_lengths is not None
     with torch.no_grad():
-        written, _, lengths = shifted(batch.targets, batch.target_lengths, model.begin, model.end)
+        written, wanted, lengths = shifted(batch.targets, batch.target_lengths, model.begin, model.end)
         state = model.read(batch.inputs, batch.lengths)
         x = model.target(written)
         _, _, states = tt.dynamic_rnn(model.writer, x, lengths, initial_state=state, dtype=x.dtype, all_states=True)
         read = model.source(batch.inputs)
-    inside = tt.train.through_time(model.forwards, read, batch.lengths)
-    for row, (_, (ids, wanted)) in enumerate(chosen):
+        (_, back), _ = tt.bidirectional_dynamic_rnn(
+            model.forwards, model.backwards, read, batch.lengths, dtype=read.dtype
+        )
+
+    def loss(outputs: Any, _: Any) -> Tensor:
+        remembered = model.remember(torch.cat([outputs, back], -1), batch.lengths)
+        said, _ = tt.dynamic_rnn(model.writer, x, lengths, initial_state=remembered, dtype=x.dtype)
+        return tt.train.cross_entropy(model.answer(said), wanted, lengths).total
+
+    inside = tt.train.through_time(model.forwards, read, batch.lengths, loss)
+    for row, (_, (ids, right)) in enumerate(chosen):
         tokens = ["?" if place == 0 else source.categories[place - 1] for place in ids.tolist()]
-        result = [*("?" if place == 0 else target.categories[place - 1] for place in wanted.tolist()), "■"]
+        result = [*("?" if place == 0 else target.categories[place - 1] for place in right.tolist()), "■"]
         name = source.join(tokens)
         report.add_attention(name, states.alignments[row, : len(result), : len(tokens)], tokens, result)
         report.add_through_time(name, {"Reading forwards": _part(inside, row, len(tokens))}, labels=tokens)
-    return tt.explain(model.writer, x, lengths, initial_state=state, dtype=x.dtype)
+    return Reading(model.writer, x, lengths, state)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.text import Text
 
 import throughtime as tt
 from throughtime.cli import _runs
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._options import Columns
 from throughtime.cli.tables import Layout, Survey, open_table, survey
-from throughtime.cli.tables._guess import FORECAST, check_said, guess, sequence_column
-from throughtime.cli.tasks._examples import Examples, read_examples
+from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE, check_said, guess, sequence_column
+from throughtime.cli.tasks._examples import Example, Examples, read_examples
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
 from throughtime.cli.tasks._tasks import TASKS, make_model
@@ -25,6 +27,8 @@ from throughtime.cli.train._batches import batches_of, windows_of
 from throughtime.cli.train._look import look_back
 
 LONGEST_HORIZON = 24
+# Steps between two checkpoints, if an epoch has that many.
+CHECKPOINT_EVERY = 500
 EMBEDDED = Path(str(files("throughtime.data").joinpath("japanese_vowels.npz")))
 
 
@@ -40,10 +44,16 @@ class Plan(NamedTuple):
 
 
 def start(
-    file: Path | None, said: Columns, out: Path | None, seed: int, shape: dict[str, Any], recipe: dict[str, Any]
+    file: Path | None,
+    said: Columns,
+    out: Path | None,
+    seed: int,
+    shape: dict[str, Any],
+    recipe: dict[str, Any],
+    device: torch.device,
 ) -> None:
     """Look at the file, choose what was not said, and train."""
-    with tt.train.workers() as worker:
+    with tt.train.workers(device=device) as worker:
         if out is not None and worker.is_first:
             _runs.check_free(out)
         console = Console(highlight=False, quiet=not worker.is_first)
@@ -57,9 +67,32 @@ def start(
         sizes = default_shape(layout.task, len(learned), steps, _horizon(examples))._replace(**shape)
         chosen = default_recipe(layout.task, len(learned), steps)._replace(**recipe)
         plan = Plan(path, said, seed, examples.layout, sizes, chosen)
-        # A cell that cannot be made is a mistake, and leaves nothing behind.
-        make_model(plan.layout, plan.shape)
+        check(plan, examples, learned)
         run(console, _new_folder(out, plan, worker), plan, examples, worker)
+
+
+def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
+    """What cannot be trained is a mistake, and leaves nothing behind."""
+    longest = max(len(example[0]) for example in learned)
+    if plan.layout.task == FORECAST and plan.shape.horizon >= longest:
+        if longest < 2:
+            refuse(
+                "the sequences are too short to forecast",
+                got="one step each",
+                expected="two or more",
+                fix="Name the column that says which rows belong together: `--sequence`.",
+            )
+        refuse(
+            "`--horizon` is longer than the sequences",
+            got=plan.shape.horizon,
+            expected=f"less than {longest}, the steps of the longest to learn from",
+            fix="Leave it out for a good default.",
+        )
+    make_model(plan.layout, plan.shape)
+    try:
+        batches_of(examples, learned, plan.recipe, plan.seed)
+    except ValueError as error:
+        raise Mistake(str(error)) from None
 
 
 def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker) -> Path:
@@ -74,9 +107,9 @@ def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker) -> Path:
     return chosen[0]
 
 
-def go_on(folder: Path) -> None:
+def go_on(folder: Path, device: torch.device) -> None:
     """Resume the run in a folder: the same file, the same choices, from its last checkpoint."""
-    with tt.train.workers() as worker:
+    with tt.train.workers(device=device) as worker:
         console = Console(highlight=False, quiet=not worker.is_first)
         plan = from_json(_runs.read_run(folder))
         if not plan.file.exists():
@@ -98,13 +131,16 @@ def look_over(path: Path, said: Columns) -> tuple[Survey, Layout, dict[str, str]
     """What a file holds, and what each column is for."""
     table = open_table(path)
     check_said(table, said)
-    found = survey(table, sequence_column(table, said), frozenset(said.categories))
+    found = survey(table, sequence_column(table, said), frozenset((*said.categories, *said.ignore)))
     layout, reasons = guess(found, said)
     return found, layout, reasons
 
 
 def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: tt.train.Worker) -> None:
     """Train, save, report."""
+    # Nothing draws from the first two; but checkpoints hold them, and are the same for the same seed.
+    random.seed(plan.seed)
+    np.random.seed(plan.seed % 2**32)  # noqa: NPY002
     torch.manual_seed(plan.seed)
     model = make_model(plan.layout, plan.shape).to(worker.device)
     batches = batches_of(examples, windows_of(examples), plan.recipe, plan.seed)
@@ -123,6 +159,7 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
             clip_norm=plan.recipe.clip_norm,
             truncate=plan.recipe.truncate,
             folder=folder,
+            checkpoint_every=min(batches.steps, CHECKPOINT_EVERY),
             resume=True,
             watchers=[tt.train.Progress(console)],
         )
@@ -131,23 +168,25 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
         raise
     if not worker.is_first:
         return
-    model.cpu()
     tt.train.save_weights(model, folder / _runs.WEIGHTS)
     last = history.epochs[-1]
     metrics = {"train": last.train, "held_out": last.valid}
     _runs.write_run(folder, {**as_json(plan), "metrics": metrics})
-    outcome = task.say(last.valid or last.train, len(examples.held_out) or len(examples.train))
+    outcome = task.say(last.valid or last.train, _show.tested_on(examples))
     seconds = sum(epoch.seconds for epoch in history.epochs)
     look_back(folder / _runs.REPORT, plan, model, examples, history, f"{outcome[:-1]}, after {seconds:,.0f} s.")
-    say_outcome(console, folder, outcome, seconds)
+    say_outcome(console, folder, outcome, seconds, plan.layout.task)
 
 
-def say_outcome(console: Console, folder: Path, outcome: str, seconds: float) -> None:
+def say_outcome(console: Console, folder: Path, outcome: str, seconds: float, task: str) -> None:
     """How it went, and where to look and what to do next."""
     before, figure, after = outcome.split("**")
-    console.print(Text.assemble("\n", before, (figure, "bold green"), f"{after[:-1]}, after {seconds:,.0f} s."))
+    told = Text.assemble("\n", before, (figure, "bold green"), f"{after[:-1]}, after {seconds:,.0f} s.")
+    console.print(told, soft_wrap=True)
     console.print(Text.assemble("Report: ", (str(folder / _runs.REPORT), "bold")), soft_wrap=True)
-    console.print(Text(f"Next:   throughtime predict {folder} NEW-FILE"), soft_wrap=True)
+    writes = {GENERATE: "decode {} TEXT", TRANSLATE: "decode {} TEXT, or predict {} NEW-FILE"}
+    use = writes.get(task, "predict {} NEW-FILE").replace("{}", str(folder))
+    console.print(Text(f"Next:   throughtime {use}"), soft_wrap=True)
 
 
 def _horizon(examples: Examples) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
@@ -84,18 +85,33 @@ def _runs_of_alike(names: list[str], reasons: dict[str, str]) -> list[tuple[int,
     )
 
 
+def tested_on(examples: Examples) -> str:
+    """What the figures are of."""
+    count = len(examples.held_out or examples.train)
+    plural = "" if count == 1 else "s"
+    if examples.by_time:
+        return f"the last tenth of {count:,} sequence{plural}"
+    return f"{count:,} held-out sequence{plural}" if examples.held_out else f"{count:,} sequence{plural} learned from"
+
+
 def choices(model: nn.Module, examples: Examples, shape: Shape, recipe: Recipe) -> str:
     """The model and the training in two lines."""
     both = "" if examples.layout.task in (FORECAST, GENERATE) else " in each direction"
     layers = "" if shape.layers == 1 else f" in {shape.layers} layers"
-    one_by_one = examples.held_out and not examples.by_time
-    held = f"{len(examples.held_out):,} held out" if one_by_one else "the last tenth of each held out"
     noun = "text" if examples.layout.task == GENERATE else "sequence"
     count = f"{len(examples.train):,} {noun}{'' if len(examples.train) == 1 else 's'}"
     name = shape.cell.upper() if shape.cell.islower() else shape.cell
     rate = f"learning rate up to {recipe.learning_rate:g}"
+    device = next(model.parameters()).device
+    where = f" on {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
     return (
-        f"{count} to learn from, {held}.\n"
+        f"{count} to learn from, {_held_out(examples)}.\n"
         f"{name} of {shape.units} units{both}{layers}, {weights_in(model):,} weights; "
-        f"{recipe.epochs} epochs of batches of {recipe.batch_size}, {rate}.\n"
+        f"{recipe.epochs} epochs of batches of {recipe.batch_size}, {rate}{where}.\n"
     )
+
+
+def _held_out(examples: Examples) -> str:
+    if examples.by_time or (examples.layout.task == GENERATE and not examples.held_out):
+        return "the last tenth of each held out"
+    return f"{len(examples.held_out):,} held out" if examples.held_out else "none held out"

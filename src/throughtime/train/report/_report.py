@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -167,7 +166,7 @@ class Report:
         values = {
             "title": html.escape(self._title),
             "outcome": outcome,
-            "version": version("throughtime"),
+            "version": _version(),
             "style": part("page.css").read_text(encoding="utf-8"),
             "script": part("page.js").read_text(encoding="utf-8"),
             # Text of the user's own may hold `</script>`.
@@ -179,9 +178,17 @@ class Report:
     def write(self, path: Path | str) -> Path:
         """Write the page, whole or not at all, and return its path."""
         path = Path(path)
-        new = path.with_name(f".{path.name}.{os.getpid()}.new")
+        new = path.with_name(f".{path.name}.new")
         new.write_text(self.html(), encoding="utf-8")
         return new.replace(path)
+
+
+def _version() -> str:
+    """The version that is installed; a checkout may be used without installing it."""
+    try:
+        return version("throughtime")
+    except PackageNotFoundError:
+        return "from a checkout"
 
 
 def _by_name(metrics: list[dict[str, float]], names: list[str]) -> dict[str, Any]:
@@ -214,9 +221,12 @@ def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
     way = np.asarray(norms, np.float64)
     way = way if backwards else way[::-1]
     first, last = ("last", "first") if backwards else ("first", "last")
+    if len(way) and way[0] == 0:
+        # A loss of outputs alone asks nothing of the state that is left at the end.
+        way, last = np.trim_zeros(way, "f"), f"{last} that sends any back"
+    if len(way) < 2:
+        return "Nothing flows back: the loss does not depend on earlier states."
     start, end = way[0], way[-1]
-    if len(way) < 2 or start == 0:
-        return "Nothing flows back: the loss does not depend on the last state."
     if end * FAR < start:
         gone = end < start * NOTHING
         times = "" if gone else f"{start / end:,.0f} times smaller at the {first} step than at the {last}"

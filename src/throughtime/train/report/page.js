@@ -16,11 +16,11 @@
     parent.append(node);
     return node;
   };
-  const round = (value) => {
+  const round = (value, digits = 3) => {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";
     const size = Math.abs(value);
     if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(1).replace("e+", "e").replace(".0e", "e");
-    return size >= 10000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(size >= 1000 ? 4 : 3));
+    return size >= 10000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(size >= 1000 ? Math.max(4, digits) : digits));
   };
   const percent = (value) => `${(100 * value).toFixed(1)}%`;
   const known = (values) => values.filter((value) => value !== null && Number.isFinite(value));
@@ -91,6 +91,11 @@
     const inside = ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
     return inside.length > 1 ? inside : nice(low, high, 4).filter((tick) => tick > 0);
   };
+  // As few digits as it takes to tell ticks apart.
+  const texts = (ticks) => {
+    const tries = [3, 4, 5, 6].map((digits) => ticks.map((tick) => round(tick, digits)));
+    return tries.find((found) => new Set(found).size === ticks.length) || tries[3];
+  };
   // The room inside an element: charts are drawn at their true size, so that their letters are.
   const room = (node) => {
     const style = getComputedStyle(node);
@@ -118,11 +123,12 @@
     else if (!options.log && options.low === undefined) { const spare = (y1 - y0) * 0.05; y0 -= spare; y1 += options.high === undefined ? spare : 0; }
     const px = scale(x0, x1 === x0 ? x0 + 1 : x1, pad.left, W - pad.right), py = scale(y0, y1, H - pad.bottom, pad.top, options.log);
     const show = options.format || round;
-    const tickText = show === percent ? (value) => `${+(100 * value).toPrecision(3)}%` : show;
-    for (const tick of options.log ? decades(y0, y1) : nice(y0, y1, 4)) {
+    const ticks = options.log ? decades(y0, y1) : nice(y0, y1, 4);
+    const labels = show === percent ? ticks.map((tick) => `${+(100 * tick).toPrecision(3)}%`) : texts(ticks);
+    ticks.forEach((tick, place) => {
       make(svg, "line", { class: "grid", x1: pad.left, x2: W - pad.right, y1: py(tick), y2: py(tick) });
-      make(svg, "text", { x: pad.left - 7, y: py(tick), "text-anchor": "end", "dominant-baseline": "middle" }, tickText(tick));
-    }
+      make(svg, "text", { x: pad.left - 7, y: py(tick), "text-anchor": "end", "dominant-baseline": "middle" }, labels[place]);
+    });
     if (!options.bare) {
       make(svg, "line", { class: "axis", x1: pad.left, x2: W - pad.right, y1: H - pad.bottom, y2: H - pad.bottom });
       for (const tick of nice(x0, x1, 6).filter((tick) => !options.whole || Number.isInteger(tick)))
@@ -143,7 +149,7 @@
       });
       make(svg, "path", { class: one.faint ? "curve faint" : "curve", d: path, style: `stroke: var(${one.color})${one.dashed ? "; stroke-dasharray: 5 4" : ""}` });
       if (one.x.length < 40 && !one.faint && !one.dashed) one.x.forEach((x, place) => {
-        if (one.y[place] !== null) make(svg, "circle", { cx: px(x), cy: py(one.y[place]), r: 2.2, style: `fill: var(${one.color})` });
+        if (one.y[place] !== null && (!options.log || one.y[place] > 0)) make(svg, "circle", { cx: px(x), cy: py(one.y[place]), r: 2.2, style: `fill: var(${one.color})` });
       });
     }
     const hair = make(svg, "line", { class: "hair", y1: pad.top, y2: H - pad.bottom });
@@ -187,7 +193,7 @@
       bar.addEventListener("pointermove", (event) => say(event, `${edges[place]}${last > edges[place] ? ` to ${last}` : ""} steps\n${count} sequences`));
       bar.addEventListener("pointerleave", hush);
     });
-    for (const tick of nice(edges[0], edges[edges.length - 1], 6))
+    for (const tick of nice(edges[0], edges[edges.length - 1], 6).filter(Number.isInteger))
       make(svg, "text", { x: px(tick), y: H - bottom + 15, "text-anchor": "middle" }, round(tick));
     make(svg, "text", { x: W - 10, y: H - 4, "text-anchor": "end" }, "steps");
   };
@@ -370,9 +376,14 @@
   const cost = ({ steps }) => {
     const x = steps.number;
     const time = card(data.cards, "Time of a training step");
-    const seconds = [{ name: "milliseconds", x, y: steps.seconds.map((value) => value * 1000), color: "--a" }];
+    const [first, ...later] = steps.seconds.map((value) => value * 1000);
+    const most = Math.max(...known(later));
+    // The first step also compiles: the others are to be seen, and it is told.
+    const compiles = later.length > 1 && first > 3 * most;
+    const seconds = [{ name: "milliseconds", x: compiles ? x.slice(1) : x, y: compiles ? later : [first, ...later], color: "--a" }];
     curves(time.node, seconds, { xlabel: "training step", low: 0, height: 210, label: "milliseconds a step" });
-    make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.`);
+    const apart = compiles ? ` The first took ${round(first)} ms, and compiled the kernels.` : "";
+    make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.${apart}`);
     const flow = card(data.cards, "Norm of the gradient, training step by step");
     curves(flow.node, [{ name: "gradient norm", x, y: steps.gradient, color: "--b" }], { xlabel: "training step", log: true, height: 210, label: "gradient norm by step" });
     if (known(steps.memory).some((value) => value > 0)) {

@@ -1,0 +1,154 @@
+"""What a call on a GPU costs the host: microseconds of Python around the kernels, by part, without waiting for any.
+
+The sequences are short, so that the host, not the card, takes the time. Every part of a call is timed where it is
+called; *other* is what is left of the whole.
+
+    python benchmarks/gpu_call.py [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from record import RESULTS, save
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import throughtime as tt
+from throughtime.backends import _cuda_graphs, _execute, _torch_code, _triton_loop
+from throughtime.backends.triton import _kernel, _launch
+from throughtime.unroll import _engine
+
+PARTS: tuple[tuple[str, Any, str], ...] = (
+    ("choice", _engine, "choose"),
+    ("before and after", _torch_code.TorchFunction, "run"),
+    ("loop", _triton_loop.TritonLoop, "run"),
+    ("loop", _cuda_graphs.Replays, "run"),
+    ("loop: pack", _kernel, "pack"),
+    ("loop: layout", _kernel, "_layout"),
+    ("loop: launch", _launch.Launcher, "__call__"),
+    ("forward", _execute.Executable, "forward"),
+    ("backward", _execute.Executable, "backward"),
+)
+"""What is timed: a name, and a function in a place. A name with a colon is a part of another."""
+
+
+class Case(NamedTuple):
+    """A call."""
+
+    name: str
+    dtype: torch.dtype
+    mode: str
+    lengths: str
+
+
+CASES = [
+    Case(f"{dtype_name} {lengths} {mode}", dtype, mode, lengths)
+    for dtype_name, dtype in (("LSTM, kernels", torch.float32), ("LSTM, graphs", torch.float64))
+    for lengths in ("dense", "lengths", "packed")
+    for mode in ("inference", "training")
+]
+BATCH, TIME, SIZE = 32, 16, 64
+
+
+@contextlib.contextmanager
+def clocks() -> Iterator[dict[str, float]]:
+    """Seconds spent in each part, while this lasts."""
+    spent: dict[str, float] = defaultdict(float)
+    originals = [(place, name, getattr(place, name)) for _, place, name in PARTS]
+
+    def timed(label: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return original(*args, **options)
+            finally:
+                spent[label] += time.perf_counter() - start
+
+        return call
+
+    for (label, place, name), (_, _, original) in zip(PARTS, originals, strict=True):
+        setattr(place, name, timed(label, original))
+    try:
+        yield spent
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)
+
+
+def call_of(case: Case) -> Callable[[], Any]:
+    cell = tt.LSTMCell(SIZE, input_size=SIZE).to("cuda", case.dtype)
+    x = torch.randn(BATCH, TIME, SIZE, device="cuda", dtype=case.dtype)
+    ends = torch.randint(1, TIME + 1, (BATCH,), generator=torch.Generator().manual_seed(0))
+    given: Tensor | PackedSequence = x
+    if case.lengths == "packed":
+        given = pack_padded_sequence(x, ends, batch_first=True, enforce_sorted=False)
+    data = given.data if isinstance(given, PackedSequence) else given
+    lengths = ends if case.lengths == "lengths" else None
+
+    def run() -> Tensor:
+        outputs = tt.dynamic_rnn(cell, given, lengths, dtype=case.dtype)[0]
+        return outputs.data if isinstance(outputs, PackedSequence) else outputs
+
+    if case.mode == "inference":
+        return torch.inference_mode()(run)
+    data.requires_grad_()
+    weights = list(cell.parameters())
+    cotangent = torch.ones_like(run())
+    return lambda: torch.autograd.grad(run(), [data, *weights], cotangent)
+
+
+def measure(case: Case, rounds: int) -> dict[str, Any]:
+    """Medians over rounds of a few calls each; the card is waited for between rounds only."""
+    call, calls = call_of(case), 5
+    for _ in range(5):
+        call()
+    whole: list[float] = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        whole.append((time.perf_counter() - start) / calls)
+    parts: dict[str, list[float]] = defaultdict(list)
+    with clocks() as spent:
+        for _ in range(rounds):
+            spent.clear()
+            torch.cuda.synchronize()
+            for _ in range(calls):
+                call()
+            for name, seconds in spent.items():
+                parts[name].append(seconds / calls)
+    torch.cuda.synchronize()
+    found = {name: round(1e6 * median(seconds), 1) for name, seconds in parts.items()}
+    return {"case": case.name, "call_us": round(1e6 * median(whole), 1), "parts_us": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what a call on a GPU costs the host.")
+    parser.add_argument("--rounds", type=int, default=40, help="how often (default: %(default)s)")
+    arguments = parser.parse_args()
+    console = Console(width=160)
+    if not torch.cuda.is_available():
+        console.print("gpu_call: no CUDA device here, and nothing to measure.")
+        return
+    rows = [measure(case, arguments.rounds) for case in CASES]
+    names = list(dict.fromkeys(name for name, _, _ in PARTS))
+    table = Table("call", "whole µs", *(f"{name} µs" for name in names), title="What a call costs the host")
+    for row in rows:
+        table.add_row(row["case"], f"{row['call_us']:.0f}", *(f"{row['parts_us'].get(name, 0):.0f}" for name in names))
+    console.print(table)
+    console.print(f"saved {save('gpu-call', rows, folder=RESULTS)}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

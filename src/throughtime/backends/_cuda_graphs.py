@@ -1,0 +1,259 @@
+"""Loops on a GPU as CUDA graphs: a block of steps is recorded once, and then run again with a single call.
+
+A step from Python is a launch for each of its operations, and on a GPU the launches take longer than the work. A
+block runs as it is the first time it is wanted, is recorded the second time, and is replayed from then on: a call that
+comes once costs no recording. What depends on sizes is in the kind of a block, and there are few kinds; tensors may
+lie anywhere and change in any way, because everything is copied into the memory of the block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from throughtime.backends._step_blocks import LONG, SHORT, Block, Grid, Kind, StepCode, Tables
+from throughtime.backends._steps import Steps
+from throughtime.backends._torch_code import Env
+from throughtime.compiler import Loop, Value
+
+FEWEST_STEPS = 3
+"""Below this, steps one by one are as fast."""
+MOST_BLOCKS = 32
+"""Blocks of a loop that are kept on a device, recorded or not."""
+MOST_BYTES = 1 << 28
+"""Memory of the streams of one block. A step that needs an eighth of this keeps a GPU busy for longer than a launch."""
+
+_capturing = threading.Lock()
+"""torch records one graph at a time in a process."""
+
+
+def refusal(loop: Loop) -> str | None:
+    """Why a loop cannot be recorded, or None."""
+    if any(node.is_random for node in loop.nodes):
+        return "its loop draws random numbers, and a CUDA graph would draw the same ones again"
+    return None
+
+
+class Recorder(Protocol):
+    """Records what blocks do, on one device. `failure` says why that was once impossible."""
+
+    failure: str | None
+
+    def turn(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, nobody else uses the memory of the blocks."""
+
+    def settle(self) -> None:
+        """Wait until nobody uses it: some of it will be given away."""
+
+    def record(self, walk: Callable[[], None]) -> Callable[[], None]:
+        """What does the same as `walk` from now on."""
+
+
+class GraphRecorder:
+    """Records CUDA graphs, which share their memory: they never run at the same time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.failure: str | None = None
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+        self._done = torch.cuda.Event()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """On the current stream, after whatever was done here on another."""
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.current_stream()
+            stream.wait_event(self._done)
+            try:
+                yield
+            finally:
+                self._done.record(stream)
+
+    def settle(self) -> None:
+        """Wait for the last turn."""
+        self._done.synchronize()
+
+    def record(self, walk: Callable[[], None]) -> Callable[[], None]:
+        """The graph of `walk`; where it cannot be recorded, `walk` itself, with a warning that says why."""
+        try:
+            return self._capture(walk).replay
+        except torch.OutOfMemoryError:
+            return walk
+        except RuntimeError as error:
+            self.failure = f"a CUDA graph of its loop cannot be recorded: {str(error).splitlines()[0]}"
+            warnings.warn(f"throughtime runs a loop step by step: {self.failure}", RuntimeWarning, stacklevel=2)
+            return walk
+
+    def _capture(self, walk: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with _capturing, torch.cuda.stream(self._stream), _own_workspaces():
+            # Others may go on allocating memory in their threads.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                walk()
+            except BaseException:
+                self._abandon(graph)
+                raise
+            graph.capture_end()
+        return graph
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording that has failed, so that memory and random numbers are again what they were."""
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            # torch gives up half way where the driver does.
+            with contextlib.suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+        graph.reset()
+        self._pool = torch.cuda.graph_pool_handle()
+
+
+@contextlib.contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """What is recorded within it has memory of its own for products: that of a stream may be in use when it runs."""
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": GraphRecorder}
+"""By the type of a device, who records there."""
+
+
+class _Recorded:
+    """A block, and what is run instead of its walk once that is recorded."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self._has_run = False
+        self._replay: Callable[[], None] | None = None
+
+    def run(self, recorder: Recorder) -> None:
+        """As it is, then recorded, then replayed."""
+        if self._replay is not None:
+            self._replay()
+            return
+        # Casts are a part of the program.
+        with torch.autocast(self.block.device.type, enabled=False):
+            if not self._has_run or recorder.failure is not None:
+                self._has_run = True
+                self.block.walk()
+                return
+            self._replay = recorder.record(self.block.walk)
+            self._replay()
+
+
+class _OnDevice:
+    """The blocks of a loop on one device, least recently used first, and the constants that all of them read."""
+
+    def __init__(self, code: StepCode, device: torch.device) -> None:
+        self.lock = threading.Lock()
+        self.recorder = RECORDERS[device.type](device)
+        self._code = code
+        self._device = device
+        self._constants: Env = {}
+        self._blocks: OrderedDict[Any, _Recorded] = OrderedDict()
+
+    def load(self, env: Env) -> None:
+        """Copy the constants of a loop to where its blocks read them."""
+        for value in self._code.constants:
+            if value not in self._constants:
+                with torch.inference_mode(False):
+                    self._constants[value] = torch.empty_like(env[value], device=self._device)
+            self._constants[value].copy_(env[value], non_blocking=True)
+
+    def find(self, kind: Kind, lagged: set[Value], carried: Sequence[Tensor]) -> _Recorded:
+        """The block of a kind, with torch as it is set now."""
+        key = (
+            kind,
+            torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.allow_tf32,
+            torch.are_deterministic_algorithms_enabled(),
+        )
+        if key not in self._blocks:
+            if len(self._blocks) >= MOST_BLOCKS:
+                self.recorder.settle()
+                self._blocks.popitem(last=False)
+            self._blocks[key] = _Recorded(self._make(kind, lagged, carried))
+        self._blocks.move_to_end(key)
+        return self._blocks[key]
+
+    def _make(self, kind: Kind, lagged: set[Value], carried: Sequence[Tensor]) -> Block:
+        # Memory that stays must not be a part of somebody's inference mode.
+        with torch.inference_mode(False):
+            try:
+                return Block(self._code, kind, lagged, self._constants, carried)
+            except torch.OutOfMemoryError:
+                # The other blocks may be what fills the memory.
+                self.recorder.settle()
+                self._blocks.clear()
+                return Block(self._code, kind, lagged, self._constants, carried)
+
+
+class Replays:
+    """A loop in blocks of steps that are recorded and replayed."""
+
+    def __init__(self, code: StepCode) -> None:
+        self._code = code
+        self._lock = threading.Lock()
+        self._devices: dict[torch.device, _OnDevice] = {}
+        self._row_bytes = sum(value.row_size * value.dtype.itemsize for value in (*code.taken, *code.loop.stored))
+        self.refusal = refusal(code.loop)
+
+    def longest(self, steps: Steps, device: torch.device) -> int:
+        """The steps of the longest block for a walk; 0 if it should go step by step."""
+        if device.type not in RECORDERS or self.refusal is not None or len(steps.counts) < FEWEST_STEPS:
+            return 0
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            # Somebody records a graph of their own: the steps become a part of it.
+            return 0
+        step_bytes = steps.counts[0] * self._row_bytes
+        return next((size for size in (LONG, SHORT) if size * step_bytes <= MOST_BYTES), 0)
+
+    def run(
+        self,
+        env: Env,
+        lagged: dict[Value, tuple[Tensor, Tensor]],
+        carried: Sequence[Tensor],
+        stored: Sequence[Tensor],
+        steps: Steps,
+        longest: int,
+    ) -> None:
+        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
+        device = carried[0].device
+        here = self._on(device)
+        grid = Grid(steps, reverse=self._code.loop.reverse)
+        pieces = list(grid.pieces(longest))
+        with here.lock, here.recorder.turn():
+            tables = Tables(grid, pieces, lagged=bool(lagged), device=device)
+            here.load(env)
+            last: _Recorded | None = None
+            for piece in pieces:
+                if last is None or last.block.kind != piece.kind:
+                    if last is not None:
+                        last.block.leave(carried)
+                    last = here.find(piece.kind, set(lagged), carried)
+                    last.block.enter(carried)
+                last.block.fill(grid, piece, tables, env, lagged)
+                last.run(here.recorder)
+                last.block.drain(grid, piece, tables, stored)
+            if last is not None:
+                last.block.leave(carried)
+        self.refusal = self.refusal or here.recorder.failure
+
+    def _on(self, device: torch.device) -> _OnDevice:
+        with self._lock:
+            if device not in self._devices:
+                self._devices[device] = _OnDevice(self._code, device)
+            return self._devices[device]

@@ -1,0 +1,142 @@
+"""Tensors of blocks of steps that wait on the host: the way there and back.
+
+What a block leaves for the backward pass is copied to pinned host memory while the next blocks run, and back ahead of
+the backward pass, on a stream of its own. The host never waits. The stream that computes waits for the copies of a
+block before its memory on the device is used again, so that no more than a few blocks are there at any time however far
+the host runs ahead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from functools import lru_cache
+from typing import Self
+
+import torch
+from torch import Tensor
+
+IN_FLIGHT = 2
+"""Blocks that are on their way while another is computed: one to be copied, one so that the bus is never idle."""
+
+
+def is_apart(device: torch.device) -> bool:
+    """Whether host memory is elsewhere than the memory of a device: else there is nothing to be won."""
+    return device.type == "cuda"
+
+
+class _Bus:
+    """Copies between a device and the host, one after another, beside what is computed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def is_away(self, tensor: Tensor) -> bool:
+        """Whether a tensor has left the device."""
+        return tensor.device != self._device
+
+    def out(self, tensor: Tensor) -> Tensor:
+        """Host memory for a tensor."""
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=self._stream is not None)
+
+    def back(self, tensor: Tensor) -> Tensor:
+        """Memory on the device for a tensor. It belongs to the stream that computes, which must wait for the copy."""
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
+
+    def copy(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> torch.cuda.Event | None:
+        """Fill the first of each pair with the second, once it is computed; the event tells when that is done."""
+        if self._stream is None:
+            for there, here in pairs:
+                there.copy_(here)
+            return None
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for there, here in pairs:
+                there.copy_(here, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record(self._stream)
+        return done
+
+    def wait_for(self, done: torch.cuda.Event | None) -> None:
+        """Let what is computed from now on wait for copies."""
+        if done is not None:
+            torch.cuda.current_stream(self._device).wait_event(done)
+
+    def finish(self) -> None:
+        """Let the host wait until everything is copied."""
+        if self._stream is not None:
+            self._stream.synchronize()
+
+
+@lru_cache
+def _bus(device: torch.device) -> _Bus:
+    """One for each device: what is copied back has been copied out before, because one follows the other."""
+    return _Bus(device)
+
+
+_Journey = tuple[list[Tensor], "torch.cuda.Event | None"]
+
+
+class Departures:
+    """The way to the host. As a context it ends when every copy is done, whatever happens in it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._bus = _bus(device)
+        self._leaving: deque[_Journey] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go_of_all_but(0)
+
+    def send(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The contiguous tensors of one block in host memory, which is filled when the device gets there."""
+        self._let_go_of_all_but(IN_FLIGHT - 1)
+        there = [self._bus.out(tensor) for tensor in tensors]
+        done = self._bus.copy(list(zip(there, tensors, strict=True)))
+        self._leaving.append((list(tensors), done))
+        return there
+
+    def _let_go_of_all_but(self, count: int) -> None:
+        while len(self._leaving) > count:
+            # Only after this does the memory belong to what is computed next.
+            self._bus.wait_for(self._leaving[0][1])
+            self._leaving.popleft()
+
+
+def settle(device: torch.device) -> None:
+    """Let the host wait for all copies: for those who look into host memory themselves."""
+    _bus(device).finish()
+
+
+def arrivals(blocks: Iterable[Sequence[Tensor]], device: torch.device) -> Generator[list[Tensor], None, None]:
+    """The tensors of each block on the device; by then the blocks after it are on their way.
+
+    Tensors that never left it are handed on. Close the iterator if it may not have come to its end.
+    """
+    bus = _bus(device)
+    coming: deque[_Journey] = deque()
+    try:
+        for block in blocks:
+            coming.append(_set_off(bus, block))
+            if len(coming) > IN_FLIGHT:
+                yield _arrived(bus, coming)
+        while coming:
+            yield _arrived(bus, coming)
+    finally:
+        # What is still coming must not land in memory that has been given to others.
+        for _, done in coming:
+            bus.wait_for(done)
+
+
+def _set_off(bus: _Bus, block: Sequence[Tensor]) -> _Journey:
+    here = [bus.back(tensor) if bus.is_away(tensor) else tensor for tensor in block]
+    pairs = [pair for pair in zip(here, block, strict=True) if pair[0] is not pair[1]]
+    return here, bus.copy(pairs) if pairs else None
+
+
+def _arrived(bus: _Bus, coming: deque[_Journey]) -> list[Tensor]:
+    bus.wait_for(coming[0][1])
+    return coming.popleft()[0]

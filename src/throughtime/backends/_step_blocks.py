@@ -1,0 +1,302 @@
+"""A walk in blocks of steps that always run in the same memory: what one block does can be recorded, and run again.
+
+A block has room for some steps and some rows. Its steps are copied in, run, and copied out, each in one operation for
+a whole stream. Sequences rarely fill blocks: a row that is not alive at a step, or a step that is not there, computes
+something that nobody looks at, and what it carries stays as it was. So few kinds of blocks serve all lengths.
+
+Places in time are those of memory here: a batch may lie backwards, and a walk may go downwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from throughtime.backends._steps import Steps, sent
+from throughtime.backends._torch_code import Env, TorchFunction
+from throughtime.compiler import Loop, Value
+
+LONG, SHORT = 32, 8
+"""Steps of a block: as many long ones as there are, then short ones, the last of which may not be filled."""
+
+
+class Kind(NamedTuple):
+    """What a block that is recorded depends on.
+
+    So many steps of so many rows; whether some of them may not be there; the direction of the walk.
+    """
+
+    steps: int
+    rows: int
+    masked: bool
+    downwards: bool
+
+
+class Piece(NamedTuple):
+    """A part of a walk: the places in time from `first` to `last`, not included, in a block of some kind."""
+
+    kind: Kind
+    first: int
+    last: int
+
+    @property
+    def slots(self) -> slice:
+        """Which of the block's steps are filled: those that the walk comes to first."""
+        count = self.last - self.first
+        return slice(self.kind.steps - count, self.kind.steps) if self.kind.downwards else slice(0, count)
+
+
+class Grid:
+    """Where the rows of a walk lie: one place in time after another, whatever the direction of the steps."""
+
+    def __init__(self, steps: Steps, *, reverse: bool) -> None:
+        self._steps = steps
+        self._counts, self._starts = steps.active.numpy(), steps.offset.numpy()
+        self.time = len(steps.counts)
+        self.backwards = steps.starts[0] > steps.starts[-1]
+        self.downwards = reverse != self.backwards
+        self.rows = steps.counts[0]
+        self.is_dense = steps.counts[-1] == self.rows
+        assert self.is_dense or (steps.row_stride == 1 and not self.backwards)
+
+    def pieces(self, longest: int) -> Iterator[Piece]:
+        """The walk, in order, in blocks of at most `longest` steps."""
+        done = 0
+        while done < self.time:
+            size = LONG if longest >= LONG <= self.time - done else SHORT
+            count = min(size, self.time - done)
+            first = self.time - done - count if self.downwards else done
+            counts = self._steps.counts[first : first + count]
+            rows = room_for(counts[0], self.rows)
+            # Short blocks are all of one kind, filled or not.
+            masked = size == SHORT or counts[-1] < rows
+            yield Piece(Kind(size, rows, masked, self.downwards), first, first + count)
+            done += count
+
+    def by_time(self, stream: Tensor) -> Tensor:
+        """The rows of a dense stream as [T, B, ...]."""
+        features = stream.shape[1:]
+        if self._steps.row_stride == 1:
+            return stream.view(self.time, self.rows, *features)
+        return stream.view(self.rows, self.time, *features).transpose(0, 1)
+
+    def span(self, piece: Piece) -> slice:
+        """The packed rows of a piece."""
+        starts, counts = self._steps.starts, self._steps.counts
+        return slice(starts[piece.first], starts[piece.last - 1] + counts[piece.last - 1])
+
+    def alive(self, piece: Piece) -> NDArray[np.int64]:
+        """How many rows each step of a block has."""
+        found = np.zeros(piece.kind.steps, np.int64)
+        found[piece.slots] = self._counts[piece.first : piece.last]
+        return found
+
+    def sources(self, piece: Piece, lag: int) -> NDArray[np.int64]:
+        """For each row of a block, the packed row to copy, `lag` steps earlier; for one that is not alive, any."""
+        starts = self._starts[np.maximum(np.arange(piece.first, piece.last) - lag, 0)]
+        rows = np.minimum(np.arange(piece.kind.rows), self._counts[piece.first : piece.last, None] - 1)
+        found: NDArray[np.int64] = (starts[:, None] + rows).ravel()
+        return found
+
+    def targets(self, piece: Piece) -> NDArray[np.int64]:
+        """For each packed row of a piece, the row of the block to copy."""
+        alive = np.arange(piece.kind.rows) < self._counts[piece.first : piece.last, None]
+        found: NDArray[np.int64] = np.flatnonzero(alive) + piece.slots.start * piece.kind.rows
+        return found
+
+
+def room_for(rows: int, most: int) -> int:
+    """The rows of the block that so many rows run in, in a batch of `most` rows.
+
+    The largest block has a few to spare, so that batches of nearly equal sizes share it; the others are powers of two.
+    """
+    step = max(1, (1 << (most.bit_length() - 1)) // 4)
+    largest = -(-most // step) * step
+    return largest if 2 * rows > largest else 1 << (rows - 1).bit_length()
+
+
+class Tables:
+    """The places of all rows of a walk, sent to a device at once."""
+
+    def __init__(self, grid: Grid, pieces: Sequence[Piece], *, lagged: bool, device: torch.device) -> None:
+        parts: list[NDArray[np.int64]] = []
+        names: list[tuple[str, Piece]] = []
+
+        def add(name: str, piece: Piece, numbers: NDArray[np.int64]) -> None:
+            names.append((name, piece))
+            parts.append(numbers)
+
+        for piece in pieces:
+            if piece.kind.masked:
+                add("alive", piece, grid.alive(piece))
+            if not grid.is_dense:
+                add("sources", piece, grid.sources(piece, 0))
+                add("targets", piece, grid.targets(piece))
+                if lagged:
+                    add("lagged", piece, grid.sources(piece, 1))
+        self._found: dict[tuple[str, Piece], Tensor] = {}
+        if parts:
+            table = sent(torch.from_numpy(np.concatenate(parts)), device)
+            self._found = dict(zip(names, table.split([len(part) for part in parts]), strict=True))
+
+    def __getitem__(self, key: tuple[str, Piece]) -> Tensor:
+        return self._found[key]
+
+
+class StepCode(NamedTuple):
+    """One step of a loop as a function, and which of its results are stored and carried."""
+
+    loop: Loop
+    function: TorchFunction
+    stored: list[int]
+    carried: list[int]
+
+    @property
+    def constants(self) -> list[Value]:
+        """What all steps take alike."""
+        return [value for value in self.function.takes if not value.has_rows]
+
+    @property
+    def taken(self) -> list[Value]:
+        """What each step takes of its own."""
+        found = self.loop.found
+        return [value for value in self.function.takes if value.has_rows and value not in found]
+
+
+class Block:
+    """Memory for steps of one kind, and the walk through them."""
+
+    def __init__(
+        self, code: StepCode, kind: Kind, lagged: set[Value], constants: Env, carried: Sequence[Tensor]
+    ) -> None:
+        self.kind = kind
+        self._code = code
+        self._constants = constants
+        self.device = device = carried[0].device
+
+        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+            # Numbers that mean nothing, but are some: rows that are not alive are computed as well.
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        def room(value: Value) -> Tensor:
+            return zeros(kind.steps, kind.rows, *_features(value), dtype=value.dtype)
+
+        self.streams = {value: room(value) for value in code.taken if value not in lagged}
+        self.lagged = {value: room(value) for value in code.taken if value in lagged}
+        self.stored = [room(value) for value in code.loop.stored]
+        self.carried = [zeros(kind.rows, *leaf.shape[1:], dtype=leaf.dtype) for leaf in carried]
+        self.alive = zeros(kind.steps, dtype=torch.int64)
+        self._numbers = torch.arange(kind.rows, device=device)
+
+    def walk(self) -> None:
+        """Through all steps, on the memory of the block: always the same operations on the same addresses."""
+        kind, code = self.kind, self._code
+        # Copies, because results may be what was carried, in another place.
+        current = [leaf.clone() for leaf in self.carried]
+        alive = self._numbers < self.alive[:, None] if kind.masked else None
+        takers = [self._taker(value) for value in code.function.takes]
+        kept: list[list[Tensor]] = [[] for _ in code.stored]
+        for slot in range(kind.steps)[:: -1 if kind.downwards else 1]:
+            results = code.function(kind.rows, None, *[taker(current, slot) for taker in takers])
+            for pieces, place, value in zip(kept, code.stored, code.loop.stored, strict=True):
+                pieces.append(results[place].movedim(value.row_axis or 0, 0))
+            new = [results[place] for place in code.carried]
+            current = new if alive is None else [_where(alive[slot], *pair) for pair in zip(new, current, strict=True)]
+        for stream, pieces in zip(self.stored, kept, strict=True):
+            torch.stack(pieces[:: -1 if kind.downwards else 1], out=stream)
+        for leaf, last in zip(self.carried, current, strict=True):
+            leaf.copy_(last)
+
+    def _taker(self, value: Value) -> Callable[[list[Tensor], int], Tensor]:
+        for index, (before, _) in enumerate(self._code.loop.carried):
+            if value is before:
+                return lambda current, _: current[index]
+        if not value.has_rows:
+            constant = self._constants[value]
+            return lambda _current, _slot: constant
+        stream = self.lagged[value] if value in self.lagged else self.streams[value]
+        axis = value.row_axis or 0
+        return lambda _, slot: stream[slot].movedim(0, axis)
+
+    # Copies in and out.
+
+    def enter(self, carried: Sequence[Tensor]) -> None:
+        """Take over what is carried [B, ...]."""
+        for leaf, given in zip(self.carried, carried, strict=True):
+            leaf[: len(given)].copy_(given[: self.kind.rows])
+
+    def leave(self, carried: Sequence[Tensor]) -> None:
+        """Hand it back."""
+        for leaf, given in zip(self.carried, carried, strict=True):
+            given[: self.kind.rows].copy_(leaf[: len(given)])
+
+    def fill(
+        self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: dict[Value, tuple[Tensor, Tensor]]
+    ) -> None:
+        """Copy what the steps of a piece read."""
+        if self.kind.masked:
+            self.alive.copy_(tables["alive", piece])
+        for value, room in self.streams.items():
+            stream = env[value].movedim(value.row_axis or 0, 0)
+            if grid.is_dense:
+                room[piece.slots, : grid.rows].copy_(grid.by_time(stream)[piece.first : piece.last])
+            else:
+                _select(stream, tables["sources", piece], room[piece.slots].flatten(0, 1))
+        for value, room in self.lagged.items():
+            self._fill_lagged(grid, piece, tables, room, *lagged[value])
+
+    def _fill_lagged(
+        self, grid: Grid, piece: Piece, tables: Tables, room: Tensor, stream: Tensor, initial: Tensor
+    ) -> None:
+        """The rows of the step before each; before the first step are those of `initial`."""
+        place = piece.slots
+        if not grid.is_dense:
+            _select(stream, tables["lagged", piece], room[place].flatten(0, 1))
+            if piece.first == 0:
+                _begin(room[place.start], initial)
+            return
+        rows, by_time = room[place, : grid.rows], grid.by_time(stream)
+        if grid.backwards:
+            # The step before lies one place later.
+            rows[: grid.time - 1 - piece.first].copy_(by_time[piece.first + 1 : piece.last + 1])
+            if piece.last == grid.time:
+                _begin(rows[-1], initial)
+        elif piece.first:
+            rows.copy_(by_time[piece.first - 1 : piece.last - 1])
+        else:
+            rows[1:].copy_(by_time[: piece.last - 1])
+            _begin(rows[0], initial)
+
+    def drain(self, grid: Grid, piece: Piece, tables: Tables, stored: Sequence[Tensor]) -> None:
+        """Copy what the steps of a piece have stored."""
+        for room, stream in zip(self.stored, stored, strict=True):
+            if grid.is_dense:
+                grid.by_time(stream)[piece.first : piece.last].copy_(room[piece.slots, : grid.rows])
+            else:
+                _select(room.flatten(0, 1), tables["targets", piece], stream[grid.span(piece)])
+
+
+def _features(value: Value) -> list[int]:
+    return [size for size in value.shape if isinstance(size, int)]
+
+
+def _begin(rows: Tensor, initial: Tensor) -> None:
+    """The rows of a state before the first step."""
+    rows[: len(initial)].copy_(initial[: len(rows)])
+
+
+def _where(alive: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(alive.view(-1, *[1] * (old.ndim - 1)), new, old)
+
+
+def _select(stream: Tensor, rows: Tensor, out: Tensor) -> None:
+    """Copy some rows of a stream."""
+    if out.is_contiguous():
+        torch.index_select(stream, 0, rows, out=out)
+    else:
+        out.copy_(stream.index_select(0, rows))

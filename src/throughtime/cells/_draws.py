@@ -1,0 +1,39 @@
+"""What draws random numbers inside of a step, in the form that the engine can draw ahead, and draw again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Draws:
+    """A module that draws: from torch's own generator, or from one of its own on each device, made when first asked."""
+
+    _generators: dict[torch.device, torch.Generator]
+
+    def generator(self, device: torch.device) -> torch.Generator | None:
+        """Where numbers on a device are drawn from; None is torch's own generator."""
+        raise NotImplementedError
+
+    def begin_sequence(self) -> None:
+        """An unroll begins."""
+
+    def noise_state(self) -> Any:
+        """What the coming numbers depend on; `set_noise_state` goes back to it, to compute a step again."""
+        return {}, {device: generator.get_state() for device, generator in self._generators.items()}
+
+    def set_noise_state(self, noise_state: Any) -> None:
+        """Go back to an earlier `noise_state`."""
+        _, states = noise_state
+        # A generator that did not exist then starts from its seed again.
+        self._generators = {device: torch.Generator(device) for device in states}
+        for device, state in states.items():
+            self._generators[device].set_state(state)
+
+
+def drawing(cell: Any) -> list[tuple[str, Draws]]:
+    """The modules inside a cell that draw, by their paths."""
+    named = cell.named_modules() if isinstance(cell, nn.Module) else ()
+    return [(path, module) for path, module in named if isinstance(module, Draws)]

@@ -1,0 +1,112 @@
+"""A step as Python sees it: the functions of torch that it calls, with what they are given and what they return.
+
+For a single row torch itself goes other ways than for many, inside of `einsum` or `reshape`, and computes the same. The
+code of a cell may not: what it calls for one row must be what it calls for many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._functions import REPLACED
+from throughtime.compiler._graph import Value
+from throughtime.compiler._traced import BATCHES, Call, Seen, Traced
+
+DEPENDS = "what it does depends on the number of rows in the batch"
+
+
+class Calls(TorchFunctionMode):
+    """Writes down every call of a function of torch while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Call] = []
+        # Whether torch itself is at work: what it does then is its own affair.
+        self.inside = False
+        self._places: dict[Value, set[Any]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = self.described((args, kwargs))
+        name = getattr(func, "__name__", "")
+        outer, self.inside = self.inside, True
+        try:
+            out = REPLACED.get(name, func)(*args, **kwargs)
+        finally:
+            self.inside = outer
+        if any(isinstance(leaf, Traced) for leaf in _leaves(out)) or (out is None and name != "__get__"):
+            self.note(func, given, (args, kwargs), out)
+        return out
+
+    def described(self, tree: Any) -> Any:
+        """The arguments of a call: tensors are known by the places where they have been seen."""
+        if isinstance(tree, Traced):
+            return Seen(frozenset(self._places.get(tree.value, ())), tuple(tree.shape), tree.dtype)
+        if isinstance(tree, tuple | list):
+            return tuple(map(self.described, tree))
+        if isinstance(tree, dict):
+            return {key: self.described(part) for key, part in tree.items()}
+        if isinstance(tree, slice):
+            return self.described((tree.start, tree.stop, tree.step))
+        return tree
+
+    def note(self, function: Any, given: Any, arguments: Any, results: Any) -> None:
+        """Write a call down; all that it was given and has returned has now been seen there."""
+        for place, leaf in enumerate([*_leaves(arguments), None, *_leaves(results)]):
+            if isinstance(leaf, Traced):
+                self._places.setdefault(leaf.value, set()).add((len(self.made), place))
+        returned = tuple(self.described(leaf) for leaf in _leaves(results))
+        self.made.append(Call(function, given, returned))
+
+
+def check_calls(few: Sequence[Call], many: Sequence[Call], single: Sequence[Call]) -> None:
+    """Raise `Uncompilable` unless a step calls the same functions, in the same way, for a single row as for others."""
+    if not len(few) == len(many) == len(single):
+        raise Uncompilable(DEPENDS)
+    for calls in zip(few, many, single, strict=True):
+        if not calls[0].function == calls[1].function == calls[2].function:
+            raise Uncompilable(DEPENDS)
+        if not all(_is_alike(*parts) for parts in zip(*calls, strict=True) if parts[0] is not calls[0].function):
+            raise Uncompilable(DEPENDS)
+
+
+def _is_alike(few: Any, many: Any, single: Any) -> bool:
+    """Whether something is for a single row what it is for few and many, apart from the number of rows in it."""
+    if not type(few) is type(many) is type(single) or (isinstance(few, Seen) and not _is_one(few, single)):
+        return False
+    if isinstance(few, Seen):
+        return _is_alike(few.shape, many.shape, single.shape)
+    if isinstance(few, tuple):
+        return len(few) == len(many) == len(single) and all(map(_is_alike, few, many, single))
+    if isinstance(few, dict):
+        return few.keys() == many.keys() == single.keys() and all(_is_alike(few[k], many[k], single[k]) for k in few)
+    if type(few) is int:
+        # So many for each row, and some besides.
+        each, rest = divmod(many - few, BATCHES[1] - BATCHES[0])
+        return not rest and single == few + each * (1 - BATCHES[0])
+    # NaN is not itself; what is no plain value cannot be compared.
+    return not isinstance(few, COMPARED) or few == single or (isinstance(few, float) and math.isnan(few))
+
+
+def _is_one(seen: Seen, other: Seen) -> bool:
+    """Whether two tensors take the same part; what comes from elsewhere, as gradients do, has been seen nowhere."""
+    return seen.dtype == other.dtype and (not seen.places or not seen.places.isdisjoint(other.places))
+
+
+COMPARED = (bool, float, complex, str, bytes, torch.dtype, torch.device, torch.memory_format, torch.layout)
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, tuple | list):
+        for part in tree:
+            yield from _leaves(part)
+    elif isinstance(tree, dict):
+        yield from _leaves(tuple(tree.values()))
+    else:
+        yield tree

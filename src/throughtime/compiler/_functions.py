@@ -1,0 +1,49 @@
+"""Functions of torch that are traced as other ones: what torch does for them itself says less than what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+aten = torch.ops.aten
+
+
+def einsum(equation: str, *operands: Any) -> Any:
+    """A product of two matrices as one, and anything else in the order written: the best one depends on the rows."""
+    given = list(operands) if isinstance(operands[0], Tensor) else list(operands[0])
+    terms, _, result = "".join(equation.split()).partition("->")
+    left, _, right = terms.partition(",")
+    shared, open_ends = set(left) & set(right), set(left) ^ set(right)
+    is_product = len(shared) == 1 and open_ends == set(result) and len(result) == 2
+    if is_product and len(given) == 2 and len(left) == len(right) == 2:
+        one = given[0] if left[1] in shared else given[0].t()
+        other = given[1] if right[0] in shared else given[1].t()
+        # A dimension of one would be repeated.
+        if one.shape[1] == other.shape[0]:
+            return one @ other if result[0] in left else (one @ other).t()
+    return aten.einsum.default(equation, given)
+
+
+def lstm_cell(inputs: Tensor, state: Any, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Any:
+    """`torch.nn.LSTMCell`, which works in place on parts of its gates."""
+    h, c = state
+    gates = functional.linear(inputs, w_x, b_x) + functional.linear(h, w_h, b_h)
+    entering, forget, new, leaving = gates.chunk(4, 1)
+    c = torch.sigmoid(forget) * c + torch.sigmoid(entering) * torch.tanh(new)
+    return torch.sigmoid(leaving) * torch.tanh(c), c
+
+
+def gru_cell(inputs: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Tensor:
+    """`torch.nn.GRUCell`."""
+    reset_x, update_x, new_x = functional.linear(inputs, w_x, b_x).chunk(3, 1)
+    reset_h, update_h, new_h = functional.linear(h, w_h, b_h).chunk(3, 1)
+    new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
+    return new + torch.sigmoid(update_x + update_h) * (h - new)
+
+
+REPLACED: dict[str, Callable[..., Any]] = {"einsum": einsum, "lstm_cell": lstm_cell, "gru_cell": gru_cell}
+"""By name: torch has several Python objects for one function."""

@@ -1,0 +1,80 @@
+"""`throughtime train` under torchrun: two processes learn what one does, and runs go on with another number of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _command_job import run
+from safetensors.numpy import load_file
+
+from cli_files import many_series
+
+pytestmark = pytest.mark.covers("cli")
+
+JOB = Path(__file__).with_name("_command_job.py")
+EPOCHS, BATCHES = 16, 3
+# A forecast has no dropout, and little noise: two runs of other random numbers differ by less than a percent.
+FLAGS = ["--units", "16", "--epochs", str(EPOCHS), "--batch-size", "16", "--horizon", "3"]
+
+
+def torchrun(commands: list[list[str]]) -> None:
+    """The commands, one after the other, by two processes."""
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(JOB), json.dumps(commands)]
+    done = subprocess.run(
+        [sys.executable, *line],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs by one process, by two, and by each after the other had begun."""
+    root = tmp_path_factory.mktemp("workers")
+    file = many_series(root / "a.csv", 48)
+    run(["train", str(file), "--out", str(root / "one"), *FLAGS])
+    (root / "one, begun").rename(root / "two after one")
+    torchrun(
+        [
+            ["train", str(file), "--out", str(root / "two"), *FLAGS],
+            ["train", "--resume", str(root / "two after one")],
+        ]
+    )
+    (root / "two, begun").rename(root / "one after two")
+    run(["train", "--resume", str(root / "one after two")])
+    return root
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text())["metrics"]["held_out"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["two", "two after one", "one after two"])
+def test_the_same_metrics_but_for_noise(name: str, root: Path) -> None:
+    expected, found = metrics(root / "one"), metrics(root / name)
+    assert expected["error"] < 0.6 * expected["persistence"], "it learns something"
+    assert found["error"] == pytest.approx(expected["error"], rel=0.01)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["two", "two after one", "one after two"])
+def test_one_of_them_writes_and_all_of_it(name: str, root: Path) -> None:
+    one, other = ({path.name for path in (root / run).iterdir()} for run in ("one", name))
+    assert one == other
+    weights = load_file(root / name / "model.safetensors")
+    assert {key: value.shape for key, value in weights.items()} == {
+        key: value.shape for key, value in load_file(root / "one" / "model.safetensors").items()
+    }
+    steps = [json.loads(line) for line in (root / name / "history.jsonl").read_text().splitlines()]
+    assert [step["number"] for step in steps if step["kind"] == "step"] == list(range(1, EPOCHS * BATCHES + 1))

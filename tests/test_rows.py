@@ -1,0 +1,125 @@
+"""Rows that stay apart are compiled whatever torch does inside, and gradients of weights must be sums over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import throughtime as tt
+from backends import check_fallback, check_on, plan_of
+from descriptors import Case, Descriptor
+from user_cells import Step, weight
+
+pytestmark = pytest.mark.covers("compiler")
+
+LENGTHS = [2, 5, 0, 1, 4]
+
+
+def case_of(step: Callable[..., Any]) -> Case:
+    """A step of inputs, state and two weights as a case."""
+    return Descriptor("a step", lambda _: Step(step, 4, 4, weight(3, 4), weight(4, 4))).case(5, 5)
+
+
+def new(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
+    return torch.tanh(x @ w + h @ u)
+
+
+# Rows stay apart, whatever torch does inside.
+APART: dict[str, Callable[..., Tensor]] = {
+    "sorted": lambda x, h, w, u: h.sort(1).values,
+    "taken along": lambda x, h, w, u: h.take_along_dim(h.argsort(1), 1),
+    "scattered": lambda x, h, w, u: torch.zeros_like(h).scatter(1, h.argsort(1), x @ w),
+    "the largest so far": lambda x, h, w, u: h.cummax(1).values + h.cummin(1).values + h.logcumsumexp(1),
+    "the middle": lambda x, h, w, u: h.median(1, keepdim=True).values + h.kthvalue(2, 1, keepdim=True).values,
+    "the two largest": lambda x, h, w, u: h.topk(2, 1).values.tile(2),
+    "pooled": lambda x, h, w, u: functional.max_pool1d(h.unsqueeze(1), 3, 1, 1).squeeze(1),
+    "pooled to one": lambda x, h, w, u: functional.adaptive_avg_pool2d(h.view(-1, 1, 2, 2), 1).view(-1, 1),
+    "looked up": lambda x, h, w, u: u[h.argmax(1)] + u[[0, 1]].sum(0),
+    "picked": lambda x, h, w, u: h.index_select(1, torch.tensor([3, 0, 0, 1])),
+    "in buckets": lambda x, h, w, u: torch.bucketize(h, torch.linspace(-1, 1, 5)).to(h.dtype),
+    "triangles": lambda x, h, w, u: h.view(-1, 2, 2).tril().flatten(1),
+    "columns, then rows": lambda x, h, w, u: (w.T @ x.T).T.contiguous(),
+    "einsum of three": lambda x, h, w, u: torch.einsum("bi,ij,bj->bj", x, w, h),
+    "einsum of heads": lambda x, h, w, u: torch.einsum("bhi,hij->bhj", h.view(-1, 2, 2), u.view(2, 2, 4)).sum(1),
+    "a function without a slope": lambda x, h, w, u: h * u[0].round(),
+    "weights that are clamped": lambda x, h, w, u: h * u[0].clamp(-0.5, 0.5),
+    "drawn from nothing": lambda x, h, w, u: 0 * functional.gumbel_softmax(h),
+}
+
+
+@pytest.mark.parametrize("step", APART.values(), ids=APART)
+def test_rows_that_stay_apart(step: Callable[..., Tensor]) -> None:
+    """Also for one row, where torch itself goes other ways."""
+    case = case_of(lambda x, h, w, u: (h, torch.tanh(step(x, h, w, u) + x @ w + h @ u)))
+    assert plan_of(case).backend != "reference", plan_of(case).reasons
+    check_on("aten", case, LENGTHS)
+
+
+class Pulled(torch.autograd.Function):
+    """The identity, with a gradient of its own for a weight, or for what passes."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, weight: Tensor, backward: Callable[..., Any]) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.backward_of = backward
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return *ctx.backward_of(gradients[0], *ctx.saved_tensors), None
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba", "aten"])
+def test_what_has_no_gradient_asks_for_none(backend: str) -> None:
+    """A constant output, and a counter alone, with nothing to carry backwards."""
+    case = case_of(lambda x, h, w, u: (torch.ones_like(h), new(x, h, w, u)))
+    with tt.backend(backend):
+        outputs, state = tt.dynamic_rnn(case.cell, case.inputs, LENGTHS, case.state, case.dtype)
+        assert (outputs.requires_grad, state.requires_grad) == (False, True)
+        counter = Step(lambda x, count, w: (x @ w * count, count + 1), torch.Size([]), 4, weight(3, 4)).double()
+        nn.init.ones_(counter.weights[0])
+        start = torch.zeros((), dtype=torch.int32)
+        outputs, _ = tt.dynamic_rnn(counter, case.inputs, None, start, case.dtype)
+        (gradient,) = torch.autograd.grad(outputs.sum(), counter.weights[0])
+    torch.testing.assert_close(gradient, (case.inputs.sum(0) * torch.arange(5.0)[:, None]).sum(0)[:, None].expand(3, 4))
+
+
+@pytest.mark.parametrize("backend", ["numba", "aten"])
+def test_corners_of_activations(backend: str) -> None:
+    """Where a function has two slopes, torch's is the one."""
+    names = ("hardswish", "hardtanh", "relu", "relu6", "hardsigmoid", "leaky_relu", "elu", "selu", "hardshrink")
+    case = case_of(lambda x, h, w, u: (sum(getattr(functional, name)(x) for name in names), h))
+    case.cell.output_size = 3
+    inputs = torch.arange(-7.0, 8.0, dtype=case.dtype).view(1, 5, 3).repeat(5, 1, 1)
+    check_on(backend, case._replace(inputs=inputs), None)
+
+
+SUM = "not a sum over rows"
+PULLS: dict[str, tuple[Callable[..., Any], str]] = {
+    "ones": (lambda d, w: (d, torch.ones_like(w)), SUM),
+    "zeros and one": (lambda d, w: (d, torch.zeros_like(w) + 1), SUM),
+    "a sum and one": (lambda d, w: (d, d.sum(0) + 1), SUM),
+    "one less a sum": (lambda d, w: (d, 1 - d.sum(0)), SUM),
+    "rounded": (lambda d, w: (d, torch.div(d.sum(0), w, rounding_mode="floor")), SUM),
+    "whole numbers": (lambda d, w: (d, d.sum(0).long().to(d.dtype)), SUM),
+    "written into a weight": (lambda d, w: (d, torch.select_scatter(w, d.sum(), 0, 0)), SUM),
+    "spread over rows": (lambda d, w: (d.sum(0).expand_as(d), d.sum(0)), "rows"),
+    "another for a single row": (lambda d, w: (d * (2 if len(d) == 1 else 1), d.sum(0)), "number of rows"),
+}
+
+
+@pytest.mark.parametrize(("backward", "reason"), PULLS.values(), ids=PULLS)
+def test_gradients_that_do_not_add_up(backward: Callable[..., Any], reason: str) -> None:
+    """A program computes the gradient of a weight once for all steps: it must be the sum of theirs."""
+    check_fallback(case_of(lambda x, h, w, u: (h, Pulled.apply(new(x, h, w, u), u[0], backward))), reason, LENGTHS)
+
+
+def test_a_gradient_of_zeros_adds_up() -> None:
+    case = case_of(lambda x, h, w, u: (h, Pulled.apply(new(x, h, w, u), u[0], lambda d, w: (d, torch.zeros_like(w)))))
+    assert plan_of(case).backend == "numba"
+    check_on("auto", case, LENGTHS)
