@@ -74,6 +74,9 @@ def _family(name: str, mean: float) -> tuple[Goal, Goal]:
     return Goal(what, "ratio", "geometric mean", mean, only=only), Goal(what, "ratio", "least", 1.0, only=only)
 
 
+SWAPPED = (("case", "4 × LSTM 1024, TF32"), ("way", "swap_memory"))
+"""Where memory matters: 36 GiB for a training step."""
+
 GOALS: dict[str, tuple[Goal, ...]] = {
     "dense-training": (
         *_spread("training, dense, against torch.nn", 1.3, 1.0),
@@ -120,6 +123,10 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     "gpu-own-cells": (
         Goal("on a GPU, against its eager loop", "ratio", "geometric mean", 30.0, by="cell"),
         Goal("on a GPU, time over that of our LSTM of equal size", "of_lstm", "most", 2.0, by="cell"),
+    ),
+    "swap-memory": (
+        Goal("swap_memory, peak of that of the plain run", "of_plain_peak", "most", 0.25, only=SWAPPED),
+        Goal("swap_memory, time of that of the plain run", "of_plain_time", "most", 1.05, only=SWAPPED),
     ),
     "gpu-graphs": (Goal("on a GPU, loops as CUDA graphs, against eager loops", "ratio", "least", 1.0),),
 }

@@ -1,7 +1,7 @@
 """What a call on a GPU costs the host: microseconds of Python around the kernels, by part, without waiting for any.
 
-The sequences are short, so that the host, not the card, takes the time. Every part of a call is timed where it is
-called; *other* is what is left of the whole.
+An LSTM over short sequences, so that the host, not the card, takes the time; the long ones show what grows. Every part
+of a call is timed where it is called; what the parts leave of the whole is everything else.
 
     python benchmarks/gpu_call.py [--rounds N]
 """
@@ -49,15 +49,18 @@ class Case(NamedTuple):
     dtype: torch.dtype
     mode: str
     lengths: str
+    time: int = 16
 
 
 CASES = [
     Case(f"{dtype_name} {lengths} {mode}", dtype, mode, lengths)
-    for dtype_name, dtype in (("LSTM, kernels", torch.float32), ("LSTM, graphs", torch.float64))
+    for dtype_name, dtype in (("kernels", torch.float32), ("graphs", torch.float64))
     for lengths in ("dense", "lengths", "packed")
     for mode in ("inference", "training")
+] + [
+    Case(f"kernels {lengths} long training", torch.float32, "training", lengths, 512) for lengths in ("dense", "packed")
 ]
-BATCH, TIME, SIZE = 32, 16, 64
+BATCH, SIZE = 32, 64
 
 
 @contextlib.contextmanager
@@ -87,8 +90,8 @@ def clocks() -> Iterator[dict[str, float]]:
 
 def call_of(case: Case) -> Callable[[], Any]:
     cell = tt.LSTMCell(SIZE, input_size=SIZE).to("cuda", case.dtype)
-    x = torch.randn(BATCH, TIME, SIZE, device="cuda", dtype=case.dtype)
-    ends = torch.randint(1, TIME + 1, (BATCH,), generator=torch.Generator().manual_seed(0))
+    x = torch.randn(BATCH, case.time, SIZE, device="cuda", dtype=case.dtype)
+    ends = torch.randint(1, case.time + 1, (BATCH,), generator=torch.Generator().manual_seed(0))
     given: Tensor | PackedSequence = x
     if case.lengths == "packed":
         given = pack_padded_sequence(x, ends, batch_first=True, enforce_sorted=False)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from goals import verdicts
 from gpu_clock import check
 from record import RESULTS, interleaved, save, summary, timed
 from rich.console import Console
@@ -167,19 +168,26 @@ def measure_reach() -> dict[str, Any]:
     }
 
 
+def beside_plain(results: list[dict[str, Any]]) -> None:
+    """Add what each way takes, as a share of what the plain one does."""
+    plain = {row["case"]: row for row in results if row["way"] == "plain"}
+    for row in results:
+        row["of_plain_peak"] = round(row["peak_mib"] / plain[row["case"]]["peak_mib"], 3)
+        row["of_plain_time"] = round(row["median_ms"] / plain[row["case"]]["median_ms"], 3)
+
+
 def show(results: list[dict[str, Any]], console: Console) -> None:
     table = Table(title=f"A training step on {torch.cuda.get_device_name()}")
     for heading in ("case", "way", "peak MiB", "of plain", "ms", "of plain's time", "gradients off by"):
         table.add_column(heading, justify="left" if heading in {"case", "way"} else "right", no_wrap=True)
     for row in results:
-        plain = next(other for other in results if other["case"] == row["case"] and other["way"] == "plain")
         table.add_row(
             row["case"],
             row["way"],
             f"{row['peak_mib']:.0f}",
-            f"{row['peak_mib'] / plain['peak_mib']:.2f}",
+            f"{row['of_plain_peak']:.2f}",
             f"{row['median_ms']:.0f}",
-            f"{row['median_ms'] / plain['median_ms']:.2f}",
+            f"{row['of_plain_time']:.2f}",
             f"{row['gradient_difference']:.1e}",
         )
     console.print(table)
@@ -212,9 +220,11 @@ def main() -> None:
     reach = measure_reach() if arguments.only in "reach" else before.get("reach")
     names = [case.name for case in CASES]
     results.sort(key=lambda row: names.index(row["case"]))
+    beside_plain(results)
     show(results, console)
     console.print(reach)
-    console.print(f"saved {save('swap-memory', results, reach=reach)}", soft_wrap=True)
+    path = save("swap-memory", results, verdicts("swap-memory", results), reach=reach)
+    console.print(f"saved {path}", soft_wrap=True)
 
 
 if __name__ == "__main__":

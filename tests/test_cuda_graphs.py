@@ -22,6 +22,7 @@ from descriptors import BY_NAME, Descriptor
 from throughtime.backends import _cuda_graphs, _step_blocks
 from throughtime.backends._step_blocks import Grid, Kind, Piece, Tables, room_for
 from throughtime.backends._steps import Steps
+from throughtime.compiler import ROWS
 from unrolls import both_packed, packed, time_major
 from user_cells import USER_CELLS
 
@@ -231,6 +232,19 @@ def test_large_steps_and_single_steps_are_not_recorded(
     monkeypatch.setattr(_cuda_graphs, "MOST_BYTES", 1)
     check_on("aten", BY_NAME["LSTM"].case(3, 9), None)
     assert not recorders
+
+
+@pytest.mark.parametrize("name", ["empty pieces", "constant state"])
+def test_what_a_program_makes_up_is_where_its_tensors_are(name: str) -> None:
+    """Zeros of a program that was traced on a CPU, on another device."""
+    case = next(listed.descriptor for listed in USER_CELLS if listed.descriptor.name == name).case(3, 4)
+    with tt.backend("aten"):
+        plan = tt.explain(case.cell, case.inputs, None, case.state, case.dtype)
+    assert "device=device" in plan.source
+    for loop in plan.executable.loops:
+        shapes = [[3 if size is ROWS else size for size in value.shape] for value in loop._function.takes]
+        given = [torch.empty(shape, device="meta") for shape in shapes]
+        assert {result.device.type for result in loop._function(3, None, *given)} == {"meta"}
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 8, 9, 33, 64, 100, 1000])

@@ -70,4 +70,3 @@ class Order:
     def unsort(self, leaf: Tensor) -> Tensor:
         """The reverse."""
         return leaf if self.is_sorted else leaf.index_select(0, torch.from_numpy(self.back))
-

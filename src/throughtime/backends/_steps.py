@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -123,4 +124,5 @@ class Steps:
     @cached_property
     def _index_before(self) -> Tensor:
         """For every packed row but those of the first step, where the row of the step before lies."""
-        return torch.arange(self.counts[0], self.total) - torch.repeat_interleave(self.active[:-1], self.active[1:])
+        active = self.active.numpy()
+        return torch.from_numpy(np.arange(active[0], self.total) - np.repeat(active[:-1], active[1:]))

@@ -57,10 +57,14 @@ class _Writer:
         self._reuse = reuse
         self._names: dict[Value, str] = {}
         self._globals: dict[str, Any] = {"torch": torch, "empty": empty, "inf": float("inf"), "nan": float("nan")}
-        self._taken: set[str] = {"n", "generators", *self._globals}
+        self._taken: set[str] = {"n", "generators", "device", *self._globals}
         self._function = "".join(letter if letter.isalnum() else "_" for letter in name)
         arguments = ", ".join(["n", "generators", *map(self._name, takes)])
         lines = [f"def {self._function}({arguments}):"]
+        # A tensor without dimensions may be on a CPU, beside others that are not.
+        self._anchor = next((value for value in takes if value.shape), None)
+        if self._anchor is not None and any("device" in node.kwargs for node in nodes):
+            lines.append(f"    device = {self._name(self._anchor)}.device")
         last = {value: position for position, node in enumerate(nodes) for value in (*node.values, *node.results)}
         kept = set(gives)
         for position, node in enumerate(nodes):
@@ -99,7 +103,11 @@ class _Writer:
     def _line(self, node: Node) -> str:
         operation, target = node.target, f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
         arguments = [self._shown(arg) for arg in node.args]
-        arguments += [f"{key}={self._shown(value)}" for key, value in node.kwargs.items()]
+        options = {key: self._shown(value) for key, value in node.kwargs.items()}
+        if self._anchor is not None and "device" in options and not node.is_random:
+            # What a program makes up belongs where its tensors are, wherever it was traced.
+            options["device"] = "device"
+        arguments += [f"{key}={value}" for key, value in options.items()]
         names = [self._name(value) for value in node.results]
         if node.results[0] in self._reuse and node.name in ("mm", "addmm", "cat"):
             operation, target = node.target.overloadpacket.out, f"{target}_out"

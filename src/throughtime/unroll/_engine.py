@@ -61,11 +61,11 @@ def unroll(
             assert lengths is not None
             with swapping(swap_memory, cell, (inputs, state)):
                 return _unroll_masked(step, form, inputs, lengths, state, reverse)
-    if is_lazy_cell(cell):
-        build_for(cell, blank_step(form, inputs), state)
     leaves = _nest.flatten(inputs)
     if has_own_checks(cell):
         cell.check_values(_nest.pack_as(inputs, [schedule.rows(leaf) for leaf in leaves]))
+    if is_lazy_cell(cell):
+        build_for(cell, blank_step(form, inputs), state)
     choice = choose(step, inputs, [form.rows(leaf) for leaf in leaves], state, keep_states=all_states)
     if choice.executable is not None:
         assert choice.anatomy is not None

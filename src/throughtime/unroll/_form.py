@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
@@ -91,7 +92,7 @@ class Packed(Form):
         self.batch_size = active[0] if active else 0
         self.max_time = len(active)
         # A row is as long as there are steps with more rows than come before it.
-        self.lengths = torch.searchsorted(-sample.batch_sizes, -torch.arange(self.batch_size)).tolist()
+        self.lengths = np.searchsorted(-sample.batch_sizes.numpy(), -np.arange(self.batch_size)).tolist()
         self.order, self.inverse = sample.sorted_indices, sample.unsorted_indices
 
     def rows(self, leaf: PackedSequence) -> Tensor:

@@ -40,6 +40,8 @@ STREAMED_STAGES = 3
 """Streamed columns are fetched so many chunks ahead."""
 NARROWEST = 16
 """Columns that a block multiplies by at a time, at least."""
+NARROWEST_ROW = 3
+"""Units of the widest row of a program."""
 LARGEST_SUMS = 8192
 """Sums that a block has at a time, at most."""
 HELD_REGISTERS = 255
@@ -109,6 +111,8 @@ def choose(
 
 def _refusal(load: Load, card: Card) -> str:
     shapes = list(candidates(load, card))
+    if load.width < NARROWEST_ROW:
+        return f"its widest row has {load.width} units, too few for the products of a GPU"
     if load.operations > MOST_OPERATIONS or (shapes and not any(_is_held(load, shape) for shape in shapes)):
         return (
             f"a step of {load.operations} operations that keeps {sum(load.held)} numbers of each row at hand "
