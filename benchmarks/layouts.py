@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from floor import floor_us
+
 Row = dict[str, Any]
 MISSING = "–"
 BUSY = 0.1
@@ -194,7 +196,8 @@ LAYOUTS: dict[str, Layout] = {
     "gpu-cudnn": Layout(
         "On a GPU, against cuDNN",
         "Time-major, float32 as TF32. *Packed* is training on a `PackedSequence` with lengths from 1 to T. Times are "
-        "those of a step of the whole batch.",
+        "those of a step of the whole batch. *Floor* is the least a step could take: a meeting of blocks a pass (1 µs, "
+        "measured), and products or memory at the card's stated rates.",
         (
             CELL,
             value("mode", "mode", numeric=False),
@@ -202,6 +205,7 @@ LAYOUTS: dict[str, Layout] = {
             SHAPE,
             value("ours µs", "step_us", ".2f"),
             SPREAD,
+            Column("floor µs", lambda row: f"{floor_us(row):.2f}"),
             value("cuDNN µs", "cudnn_step_us", ".2f"),
             RATIO,
         ),
