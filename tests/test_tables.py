@@ -123,6 +123,7 @@ def test_pictures_are_drawn(results: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pictures, "FOLDER", results)
     record(results, "dense-training", [result("LSTM", 4.0), result("GRU", 0.5)])
     record(results, "inference", [result("LSTM", None)])
+    record(results, "gpu-cudnn", [{**result("LSTM", 3.0), "family": family} for family in ("training", "packed")])
     steps = [
         {"shape": SHAPE, "parallel_iterations": value, "peak_mib": 1.0, "throughtime": times(1)} for value in (None, 1)
     ]

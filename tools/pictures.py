@@ -28,22 +28,48 @@ SUITES = {
     "against-tensorflow": "training\nagainst TensorFlow",
 }
 """Those whose results are ratios, above 1 where ours is faster."""
+ON_A_GPU = {
+    "gpu-cudnn": "{family}\nagainst cuDNN",
+    "gpu-own-cells": "training a user's own cell\nagainst its eager loop",
+    "gpu-graphs": "what kernels do not take, as\nCUDA graphs, against eager loops",
+}
+"""The same on a GPU; results that are of a family have a row for each."""
 OURS, OTHERS, GOAL = "#1764ab", "#b3362d", "#e08214"
 PLAIN = FuncFormatter(lambda number, _: f"{number:g}")
 Results = dict[str, dict[str, Any]]
+Dots = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""Results, and the goals for them."""
 
 
 def ratios(results: Results) -> None:
-    """One row a suite, one dot a shape, on a logarithmic scale."""
-    figure, axes = plt.subplots(figsize=(8.5, 1.2 + 0.8 * len(results)), layout="constrained")
-    for height, content in enumerate(results.values()):
-        values = [row["ratio"] for row in content["results"] if row["ratio"] is not None]
+    """On a CPU, a row for each suite."""
+    rows = {SUITES[name]: (content["results"], content["goals"]) for name, content in results.items()}
+    draw_ratios("ratios.png", rows, results)
+
+
+def gpu_ratios(results: Results) -> None:
+    """On a GPU, a row for each family of results."""
+    rows: dict[str, Dots] = {}
+    for name, content in results.items():
+        families = dict.fromkeys(row.get("family", "") for row in content["results"])
+        for family in families:
+            of_family = [row for row in content["results"] if row.get("family", "") == family]
+            goals = [goal for goal in content["goals"] if goal["only"].get("family", family) == family]
+            rows[ON_A_GPU[name].format(family=family)] = (of_family, goals)
+    draw_ratios("gpu_ratios.png", rows, results)
+
+
+def draw_ratios(name: str, rows: dict[str, Dots], results: Results) -> None:
+    """One dot a shape, on a logarithmic scale."""
+    figure, axes = plt.subplots(figsize=(8.5, 1.2 + 0.8 * len(rows)), layout="constrained")
+    for height, (dots, goals) in enumerate(rows.values()):
+        values = [row["ratio"] for row in dots if row["ratio"] is not None]
         if values:
-            draw_row(axes, height, values, content["goals"])
+            draw_row(axes, height, values, goals)
     axes.set_axisbelow(True)
     axes.axvline(1, color="black", linewidth=1, zorder=1)
-    axes.set(xscale="log", xlabel="times as fast as the other (logarithmic)", ylim=(len(results) - 0.45, -0.55))
-    axes.set_yticks(range(len(results)), [SUITES[name] for name in results])
+    axes.set(xscale="log", xlabel="times as fast as the other (logarithmic)", ylim=(len(rows) - 0.45, -0.55))
+    axes.set_yticks(range(len(rows)), list(rows))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(PLAIN)
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -53,7 +79,7 @@ def ratios(results: Results) -> None:
     axes.tick_params(axis="y", length=0)
     axes.legend(handles=legend(axes), loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=4, frameon=False)
     sign(figure, results)
-    figure.savefig(FOLDER / "ratios.png", dpi=150)
+    figure.savefig(FOLDER / name, dpi=150)
     plt.close(figure)
 
 
@@ -121,6 +147,7 @@ def parallel_iterations(results: Results) -> None:
 
 PICTURES: dict[str, tuple[Callable[[Results], None], tuple[str, ...]]] = {
     "ratios.png": (ratios, tuple(SUITES)),
+    "gpu_ratios.png": (gpu_ratios, tuple(ON_A_GPU)),
     "parallel_iterations.png": (parallel_iterations, ("parallel-iterations",)),
 }
 
