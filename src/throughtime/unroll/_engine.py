@@ -124,8 +124,9 @@ def unroll_compiled(
 ) -> Unrolled:
     """The walk as one operation, on the leaves of the inputs and of the state."""
     assert choice.executable is not None
-    rows = [form.rows(leaf) for leaf in inputs]
-    if not all_states and checkpoint_every is None and all(leaf.ndim for leaf in state):
+    in_one = not all_states and checkpoint_every is None and all(leaf.ndim for leaf in state)
+    if isinstance(schedule, Ragged) and in_one:
+        rows = [form.rows(leaf) for leaf in inputs]
         moves = schedule.moves(rows)
         if moves is not None:
             outputs, final = walk_padded(
