@@ -9,11 +9,12 @@ the two draw their masks in another order; both are timed with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from layouts import Row
-from record import interleaved, ratio, summary, timed
+from record import Turn, interleaved, ratio, summary, timed
 from runs import backend_of, check, eager_loop, ours, training
 from shapes import LARGE, LONG, MEDIUM, ODD, SMALL, TINY, Shape
 from suite import Options, read_options, run_suite
@@ -24,11 +25,19 @@ CASES = [(name, shape) for name in OWN_CELLS for shape in (SMALL, ODD, MEDIUM, L
 QUICK = [(name, TINY) for name in OWN_CELLS]
 
 
-def measure(options: Options, case: tuple[str, Shape]) -> Row:
+def measure(
+    options: Options,
+    case: tuple[str, Shape],
+    *,
+    device: str = "cpu",
+    clock: Callable[[Callable[[], object]], Turn] = timed,
+    check: Callable[..., float] = check,
+) -> Row:
+    """One result; another device has a clock of its own, and a comparison for its precision."""
     name, shape = case
-    cell, plain = (make(shape.I, shape.H) for make in OWN_CELLS[name])
-    inputs = torch.randn(shape.B, shape.T, shape.I, requires_grad=True)
-    cotangent = torch.randn(shape.B, shape.T, shape.H)
+    cell, plain = (make(shape.I, shape.H).to(device) for make in OWN_CELLS[name])
+    inputs = torch.randn(shape.B, shape.T, shape.I, device=device, requires_grad=True)
+    cotangent = torch.randn(shape.B, shape.T, shape.H, device=device)
     our_step, eager_step = (
         training(run(cell), inputs, list(cell.parameters()), cotangent) for run in (ours, eager_loop)
     )
@@ -36,7 +45,7 @@ def measure(options: Options, case: tuple[str, Shape]) -> Row:
     cell.eval()
     difference = check(f"{name} {shape}", our_step(), eager_step())
     cell.train()
-    turns = {"throughtime": timed(our_step), "eager": timed(eager_step), "lstm": timed(plain_step)}
+    turns = {"throughtime": clock(our_step), "eager": clock(eager_step), "lstm": clock(plain_step)}
     seconds = interleaved(turns, rounds=options.rounds, seconds=options.seconds)
     times = {who: summary(taken) for who, taken in seconds.items()}
     return {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from throughtime.backends import numba
+from throughtime.backends._steps import sent
 
 Places = NDArray[np.int64]
 
@@ -26,6 +27,7 @@ class Order:
     addresses: tuple[int, ...]
 
     def __init__(self, lengths: Sequence[int], most: int, *, in_machine_code: bool) -> None:
+        self._sent: dict[tuple[str, torch.device], Tensor] = {}
         if in_machine_code and lengths:
             self._sort_in_one_go(lengths, most)
         else:
@@ -64,9 +66,16 @@ class Order:
         self.offset = np.cumsum(self.active) - self.active
 
     def sort(self, leaf: Tensor) -> Tensor:
-        """Rows [B, ...] of the batch, on a CPU, in the order of the loop."""
-        return leaf if self.is_sorted else leaf.index_select(0, torch.from_numpy(self.rows))
+        """Rows [B, ...] of the batch in the order of the loop."""
+        return leaf if self.is_sorted else leaf.index_select(0, self._on(leaf.device, "rows"))
 
     def unsort(self, leaf: Tensor) -> Tensor:
         """The reverse."""
-        return leaf if self.is_sorted else leaf.index_select(0, torch.from_numpy(self.back))
+        return leaf if self.is_sorted else leaf.index_select(0, self._on(leaf.device, "back"))
+
+    def _on(self, device: torch.device, name: str) -> Tensor:
+        """A part of the order, on a device."""
+        found = self._sent.get((name, device))
+        if found is None:
+            found = self._sent[name, device] = sent(torch.from_numpy(getattr(self, name)), device)
+        return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +47,10 @@ def make_folder(folder: Path) -> None:
 
 def write_run(folder: Path, values: dict[str, Any]) -> None:
     """Write `run.json`, whole or not at all."""
+    # With it comes torch, and help pages are to open at once.
+    from throughtime.train._records import write_atomically  # noqa: PLC0415
+
     write_atomically(folder / RUN, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """A file that is there whole or not at all; what a killed run has left of it is written over."""
-    new = path.with_name(f".{path.name}.new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Log:
             # Records after the checkpoint that a run goes on from are written again, by the run.
             records: list[Step | Epoch] = [*history.steps, *history.epochs]
             lines = [_line(record) for record in sorted(records, key=_place)]
-            _replace(folder / History.FILE, "".join(lines))
+            write_atomically(folder / History.FILE, "".join(lines))
             self._file = (folder / History.FILE).open("a", encoding="utf-8")
 
     def write(self, record: Step | Epoch) -> None:
@@ -143,8 +143,8 @@ def _place(record: Step | Epoch) -> tuple[int, bool]:
     return (record.step, True) if isinstance(record, Epoch) else (record.number, False)
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all."""
+def write_atomically(path: Path, text: str) -> None:
+    """A file that is there whole or not at all; what a killed run has left of it is written over."""
     new = path.with_name(f".{path.name}.new")
     with new.open("w", encoding="utf-8") as file:
         file.write(text)

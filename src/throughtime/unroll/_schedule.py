@@ -132,7 +132,7 @@ class Ragged(Schedule):
         self.active = self._order.active.tolist()
         # Then the rows lie as the loop wants them.
         self._is_packed = isinstance(form, Packed) and not reverse
-        self._on_device: dict[tuple[str, torch.device], Tensor] = {}
+        self._on_device: dict[torch.device, Tensor] = {}
 
     @cached_property
     def steps(self) -> Steps:
@@ -146,7 +146,7 @@ class Ragged(Schedule):
         moves = self.moves([rows])
         if moves is not None:
             return moves.pack(rows)
-        return rows.index_select(0, self._index("positions", rows.device))
+        return rows.index_select(0, self._positions(rows.device))
 
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
         if self._is_packed:
@@ -154,7 +154,7 @@ class Ragged(Schedule):
         moves = self.moves([rows]) if fill is None else None
         if moves is not None:
             return self._form.restore(moves.unpack(rows))
-        positions = self._index("positions", rows.device)
+        positions = self._positions(rows.device)
         blank = self._form.blank(rows, fill)
         if fill is not None and blank is not None:
             return self._form.restore(blank.index_copy(0, positions, rows))
@@ -174,19 +174,12 @@ class Ragged(Schedule):
         return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=True), state)
 
     def _reorder(self, leaf: Any, *, inverse: bool) -> Any:
-        if not is_row_leaf(leaf) or self._is_sorted:
+        if not is_row_leaf(leaf):
             return leaf
         if isinstance(self._form, Packed):
             index = self._form.inverse if inverse else self._form.order
             return leaf if index is None else leaf.index_select(0, index.to(leaf.device))
-        return leaf.index_select(0, self._index("inverse" if inverse else "order", leaf.device))
-
-    @cached_property
-    def _is_sorted(self) -> bool:
-        """Whether the batch came in the order of the loop."""
-        if isinstance(self._form, Packed):
-            return self._form.order is None and self._form.inverse is None
-        return self._order.is_sorted
+        return self._order.unsort(leaf) if inverse else self._order.sort(leaf)
 
     def moves(self, leaves: Sequence[Tensor]) -> Moves | None:
         if not self._is_quick or not isinstance(self._form, Padded):
@@ -202,11 +195,11 @@ class Ragged(Schedule):
         places = {"time": form.max_time, "row_step": row_step, "time_step": time_step}
         return Moves(self._order, self._positions_index, **places, backwards=self._reverse)
 
-    def _index(self, name: str, device: torch.device) -> Tensor:
-        """Where rows lie, or the order of the batch, on a device."""
-        found = self._on_device.get((name, device))
+    def _positions(self, device: torch.device) -> Tensor:
+        """Where the rows of all steps lie, on a device."""
+        found = self._on_device.get(device)
         if found is None:
-            found = self._on_device[name, device] = sent(getattr(self, f"_{name}_index")(), device)
+            found = self._on_device[device] = sent(self._positions_index(), device)
         return found
 
     def _positions_index(self) -> Tensor:
@@ -216,9 +209,3 @@ class Ragged(Schedule):
         place = np.arange(order.total) - np.repeat(order.offset, order.active)
         when = order.length[place] - 1 - time if self._reverse else time
         return self._form.positions(torch.from_numpy(order.rows[place]), torch.from_numpy(when))
-
-    def _order_index(self) -> Tensor:
-        return torch.from_numpy(self._order.rows)
-
-    def _inverse_index(self) -> Tensor:
-        return torch.from_numpy(self._order.back)
