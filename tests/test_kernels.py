@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,7 +33,8 @@ from loop_programs import (
 )
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import LoopKernel, _kernel, _llvm, _shards, _waiting, compile_loop, refusal
-from throughtime.backends.numba._shards import cut_rows
+from throughtime.backends.numba._shards import cut_rows, cut_steps, shards_in_pieces
+from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import (
     Carry,
     LoopProgram,
@@ -58,6 +60,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads for the smallest of work."""
     monkeypatch.setattr(_shards, "SHARD_NANOSECONDS", 1)
+
+
+@pytest.fixture
+def many_pieces(monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
+    """Pieces of shards, which threads take turns at, for the smallest of work."""
+    for name in ("PIECES_NANOSECONDS", "RAGGED_PIECES_NANOSECONDS"):
+        monkeypatch.setattr(_shards, name, 0)
+    monkeypatch.setattr(_shards, "PIECES_ROWS", 1)
 
 
 def check(program: LoopProgram, steps: Steps, rows: int, threads: int = 1) -> None:
@@ -277,7 +287,48 @@ def test_shards_are_balanced() -> None:
     assert cut_rows(np.array([0, 0]), 4) == []
 
 
-def test_many_callers_at_once(many_shards: None) -> None:
+def test_pieces_are_balanced_and_leave_nothing_out() -> None:
+    lengths = np.sort(np.random.randint(1, 101, 64))[::-1]
+    ragged = (lengths[None] > np.arange(100)[:, None]).sum(1)
+    for active, (start, stop) in itertools.product((ragged, np.full(100, 64)), ((0, 9), (9, 40), (40, 64))):
+        rows = np.minimum(active, stop) - start
+        pieces = cut_steps(active, start, stop, reverse=False)
+        pairs = list(zip(pieces[::2], pieces[1::2], strict=True))
+        walked = [step for first, last in pairs for step in range(first, last)]
+        assert walked == list(range(np.count_nonzero(rows > 0)))
+        costs = [(rows[first:last] + 1).sum() for first, last in pairs]
+        # A piece has whole steps, so it may be a step's worth too large.
+        assert max(costs) <= sum(costs) / len(costs) + 2 * (rows.max() + 1)
+        back = cut_steps(active, start, stop, reverse=True)
+        assert list(zip(back[::2], back[1::2], strict=True)) == pairs[::-1]
+
+
+@pytest.mark.parametrize("make", [lstm, lstm_backward])
+def test_pieces_give_the_same_results(make: Callable[..., LoopProgram], many_pieces: None) -> None:
+    program = make(20, torch.float32)
+    for counts in ([8] * 30, sorted(torch.randint(1, 9, (40,)).tolist(), reverse=True), [5], [6, 1]):
+        steps, rows = packed(*counts)
+        given = arguments(program, steps, rows)
+        expected, kernel = given.copy(), compile_loop(program)
+        kernel.run(*expected.every(), steps, 0, len(counts), 1)
+        assert bool(kernel.divide(steps, 0, len(counts), 3).pieces) == (team() is not None)
+        kernel.run(*given.every(), steps, 0, len(counts), 3)
+        assert all(torch.equal(*pair) for pair in zip(given.results(), expected.results(), strict=True))
+
+
+def test_pieces_are_for_much_work_alone() -> None:
+    threads, rows, much = 2, 32, 1e9
+    assert shards_in_pieces(threads, rows, much, is_ragged=True) == 3
+    assert shards_in_pieces(8, 256, much, is_ragged=False) == 12
+    for refused in ((1, rows, much), (threads, 16, much), (threads, rows, 1e6)):
+        assert shards_in_pieces(*refused, is_ragged=False) == 0
+    assert shards_in_pieces(threads, rows, 1e7, is_ragged=True) == 0
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_many_callers_at_once(in_pieces: bool, many_shards: None, request: pytest.FixtureRequest) -> None:
+    if in_pieces:
+        request.getfixturevalue("many_pieces")
     program = lstm(16, torch.float32)
     steps, rows = packed(*[8] * 20)
     given = arguments(program, steps, rows)

@@ -17,20 +17,25 @@ from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
 from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, product_address
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_together
-from throughtime.backends.numba._shards import cut_rows, nanoseconds_of, useful_shards
+from throughtime.backends.numba._shards import cut_rows, cut_steps, nanoseconds_of, shards_in_pieces, useful_shards
 from throughtime.backends.numba._source import write_source
 from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import LoopProgram
 
 
 class Division(NamedTuple):
-    """Steps, and the shards of their rows: which rows, steps and rows of a block, bytes of scratch memory."""
+    """Steps, and the shards of their rows: which rows, steps and rows of a block, bytes of scratch memory.
+
+    If there are `pieces`, one list a shard, so many `threads` take turns at them.
+    """
 
     steps: Steps
     first: int
     last: int
     shards: list[tuple[tuple[int, int], int, int, int]]
     scratch_bytes: int
+    pieces: list[array[int]]
+    threads: int
 
 
 class LoopKernel:
@@ -88,10 +93,18 @@ class LoopKernel:
         if known is not None and known.steps is steps and latest == (first, last, threads):
             return known
         shards = self._shards(steps, first, last, threads)
+        workers, pieces = len(shards), []
+        nanoseconds, is_whole = self._row_nanoseconds * steps.total, (first, last) == (0, len(steps.active))
+        more = shards_in_pieces(workers, steps.batch_size, nanoseconds, is_ragged=steps.is_ragged)
+        if more and is_whole and is_usable() and team() is not None:
+            active = steps.active.numpy()
+            shards = cut_rows(active, more)
+            pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
         blocks = [max(1, min(BLOCK_ROWS // (stop - start), last - first)) for start, stop in shards]
         rows = [block * (stop - start) for block, (start, stop) in zip(blocks, shards, strict=True)]
         sizes = [self._layout.bytes(stop - start, most) for most, (start, stop) in zip(rows, shards, strict=True)]
-        division = Division(steps, first, last, list(zip(shards, blocks, rows, sizes, strict=True)), sum(sizes))
+        each = list(zip(shards, blocks, rows, sizes, strict=True))
+        division = Division(steps, first, last, each, sum(sizes), pieces, workers)
         self._latest = (first, last, threads), division
         return division
 
@@ -119,14 +132,18 @@ class LoopKernel:
             rest = (start, stop, steps.row_stride, origin, block, block_rows, place, 0, *self._products)
             frames.append(array("q", (*head, *rest, *inputs, *panels, *results)))
             place += size
-        self._run_frames(frames)
+        self._run_frames(frames, division)
 
-    def _run_frames(self, frames: list[array[int]]) -> None:
+    def _run_frames(self, frames: list[array[int]], division: Division) -> None:
         starts = [frame.buffer_info()[0] for frame in frames]
         if len(starts) == 1:
             self._function(starts[0])
         elif starts and is_usable() and (together := team()) is not None:
-            together.run(self._address, starts)
+            if division.pieces:
+                walks = list(zip(starts, division.pieces, strict=True))
+                together.walk(self._address, division.threads, walks, HEADER.index("first"))
+            else:
+                together.run(self._address, starts)
         elif starts:
             flags = [start + 8 * HEADER.index("done") for start in starts]
             run_together(self._address, self._function, starts, flags)

@@ -1,9 +1,15 @@
-"""Rows cut into shards: contiguous, of about equal cost, each for one thread from the first step to the last."""
+"""Rows cut into shards: contiguous, of about equal cost.
+
+A shard is for one thread from the first step to the last; or, where there is much to do, its steps are cut into pieces,
+and there are more shards than threads. Then a thread that is slower than others, because somebody else wants its
+processor or because it is of a slower kind, does fewer pieces, and nobody waits for it.
+"""
 
 from __future__ import annotations
 
 import bisect
 import itertools
+from array import array
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +24,13 @@ SHARD_NANOSECONDS = 20_000
 A thread of torch's team costs some microseconds if it is awake, and tens of them on a virtual machine if it has to be
 woken up. A second one gets some work from two shards of this size on.
 """
+PIECES = 12
+"""Of a shard that threads take turns at."""
+PIECES_NANOSECONDS = 2e6
+RAGGED_PIECES_NANOSECONDS = 4e7
+"""Work that is worth cutting into pieces; where lengths differ, at every call anew, and only much of it is."""
+PIECES_ROWS = 8
+"""A shard of fewer rows is slow to multiply, and is not made for the sake of pieces."""
 
 
 def nanoseconds_of(program: LoopProgram) -> float:
@@ -30,6 +43,25 @@ def nanoseconds_of(program: LoopProgram) -> float:
 def useful_shards(nanoseconds: float) -> int:
     """Into how many shards this much work is worth cutting."""
     return max(1, int(nanoseconds / SHARD_NANOSECONDS))
+
+
+def shards_in_pieces(threads: int, rows: int, nanoseconds: float, *, is_ragged: bool) -> int:
+    """How many shards to cut into pieces, for so many threads: 0 if whole ones serve as well."""
+    shards = min(threads + (threads + 1) // 2, rows // PIECES_ROWS)
+    worth = nanoseconds >= (RAGGED_PIECES_NANOSECONDS if is_ragged else PIECES_NANOSECONDS)
+    return shards if 1 < threads < shards and worth else 0
+
+
+def cut_steps(active: NDArray[np.int64], start: int, stop: int, *, reverse: bool) -> array[int]:
+    """The pieces of a shard of rows, of about equal cost and in the order of the walk: two steps, from and up to."""
+    if active[-1] >= stop:
+        ends = [len(active) * piece // PIECES for piece in range(PIECES + 1)]
+    else:
+        rows = np.minimum(active, stop) - start
+        costs = np.cumsum(rows[rows > 0] + STEP_COST)
+        ends = [0, *(costs.searchsorted(costs[-1] * np.arange(1, PIECES) / PIECES) + 1).tolist(), len(costs)]
+    pieces = [piece for piece in itertools.pairwise(ends) if piece[0] < piece[1]]
+    return array("q", itertools.chain.from_iterable(reversed(pieces) if reverse else pieces))
 
 
 def cut_rows(active: NDArray[np.int64], count: int) -> list[tuple[int, int]]:

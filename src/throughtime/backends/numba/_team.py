@@ -47,6 +47,70 @@ run:
 end:
   ret void
 }
+
+; The same for walks in pieces: whoever is free goes on with the walk that has most pieces left, and nobody is at.
+; The list has the function, the slot of the first step in a frame (that of the last one follows), how many walks there
+; are, and for each: twice the pieces left, and one more while somebody is at it; all pieces; the frame; the steps.
+define void @share_pieces(ptr %list) {
+entry:
+  %slot_slot = getelementptr i64, ptr %list, i64 1
+  %count_slot = getelementptr i64, ptr %list, i64 2
+  %walks = getelementptr i64, ptr %list, i64 3
+  %function = load ptr, ptr %list, align 8
+  %slot = load i64, ptr %slot_slot, align 8
+  %count = load i64, ptr %count_slot, align 8
+  br label %choose
+choose:
+  br label %look
+look:
+  %index = phi i64 [ 0, %choose ], [ %next, %look ]
+  %best = phi ptr [ null, %choose ], [ %better, %look ]
+  %most = phi i64 [ 0, %choose ], [ %more, %look ]
+  %place = mul i64 %index, 4
+  %walk = getelementptr i64, ptr %walks, i64 %place
+  %state = load atomic i64, ptr %walk acquire, align 8
+  %busy = trunc i64 %state to i1
+  %longer = icmp sgt i64 %state, %most
+  %free = xor i1 %busy, true
+  %take = and i1 %free, %longer
+  %better = select i1 %take, ptr %walk, ptr %best
+  %more = select i1 %take, i64 %state, i64 %most
+  %next = add i64 %index, 1
+  %again = icmp slt i64 %next, %count
+  br i1 %again, label %look, label %chosen
+chosen:
+  %none = icmp eq ptr %better, null
+  br i1 %none, label %end, label %claim
+claim:
+  %claimed = add i64 %more, 1
+  %change = cmpxchg ptr %better, i64 %more, i64 %claimed acquire monotonic, align 8
+  %mine = extractvalue { i64, i1 } %change, 1
+  br i1 %mine, label %run, label %choose
+run:
+  %pieces_slot = getelementptr i64, ptr %better, i64 1
+  %frame_slot = getelementptr i64, ptr %better, i64 2
+  %steps_slot = getelementptr i64, ptr %better, i64 3
+  %pieces = load i64, ptr %pieces_slot, align 8
+  %frame = load ptr, ptr %frame_slot, align 8
+  %steps = load ptr, ptr %steps_slot, align 8
+  %left = lshr i64 %more, 1
+  %done = sub i64 %pieces, %left
+  %pair = mul i64 %done, 2
+  %first_place = getelementptr i64, ptr %steps, i64 %pair
+  %last_place = getelementptr i64, ptr %first_place, i64 1
+  %first = load i64, ptr %first_place, align 8
+  %last = load i64, ptr %last_place, align 8
+  %first_target = getelementptr i64, ptr %frame, i64 %slot
+  %last_target = getelementptr i64, ptr %first_target, i64 1
+  store i64 %first, ptr %first_target, align 8
+  store i64 %last, ptr %last_target, align 8
+  call void %function(ptr %frame)
+  %fewer = sub i64 %more, 2
+  store atomic i64 %fewer, ptr %better release, align 8
+  br label %choose
+end:
+  ret void
+}
 """
 
 
@@ -56,6 +120,7 @@ class Team:
 
     library: object
     share: int
+    share_pieces: int
     number: int
     size: int
     parallel: Callable[[int, int, int, int], None]
@@ -64,6 +129,17 @@ class Team:
         """Call the function at an address once for each argument, on as many threads."""
         calls = array("q", (function, self.number, self.size, len(arguments), *arguments))
         self.parallel(self.share, calls.buffer_info()[0], len(arguments), 0)
+
+    def walk(self, function: int, threads: int, walks: Sequence[tuple[int, array[int]]], slot: int) -> None:
+        """Call the function for all pieces of some walks, in order within each: a frame, and two numbers a piece.
+
+        The numbers go to a slot of the frame, and to the next one.
+        """
+        numbers = [function, slot, len(walks)]
+        for frame, pieces in walks:
+            numbers += (len(pieces), len(pieces) // 2, frame, pieces.buffer_info()[0])
+        calls = array("q", numbers)
+        self.parallel(self.share_pieces, calls.buffer_info()[0], threads, 0)
 
 
 @functools.cache
@@ -82,7 +158,7 @@ def team() -> Team | None:
     parallel = openmp.GOMP_parallel
     parallel.restype, parallel.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     library = load(_ASSEMBLY)
-    return Team(library, library.address("share"), number, size, parallel)
+    return Team(library, library.address("share"), library.address("share_pieces"), number, size, parallel)
 
 
 def _openmp_library() -> str | None:
