@@ -9,7 +9,7 @@ SOURCES := src tests tools benchmarks examples
 SUITES  := dense_training ragged_training inference call_overhead own_cells against_tensorflow first_call memory \
            parallel_iterations epoch swap_memory
 
-.PHONY: help setup demo test test-gpu bench-gpu smoke check format coverage bench peers docs goldens clean
+.PHONY: help setup demo test test-gpu sanitize bench-gpu smoke check format coverage bench peers docs goldens clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,6 +25,9 @@ test: setup  ## all tests, in parallel; says at the end what they covered
 
 test-gpu: setup  ## conformance of kernels on a GPU
 	$(BIN)/pytest -q tests/gpu
+
+sanitize: setup  ## small kernels under memcheck and racecheck of compute-sanitizer
+	$(BIN)/python tools/sanitize.py --save benchmarks/results/sanitizer.txt
 
 bench-gpu: setup  ## measure against cuDNN and eager loops, on a GPU
 	$(BIN)/python benchmarks/gpu_cudnn.py
