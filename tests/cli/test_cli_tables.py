@@ -217,7 +217,7 @@ def test_files_that_are_something_else(name: str, content: bytes, message: str, 
         ({"x": np.zeros((5, 2)), "lengths": np.array([2, 2])}, "`x` of shape (5, 2) with 2 sequences of 4 steps"),
         ({"x": np.zeros((4, 2)), "lengths": np.array([-2, 6])}, "`lengths` of shape (2,)"),
         ({"x": np.zeros((2, 3, 1)), "lengths": np.array([2, 9])}, "`x` of shape (2, 3, 1) and a length of 9"),
-        ({"x": np.array([{}], object)}, "`x` as Python objects"),
+        ({"x": np.array([{}], object)}, "`x` of Python objects"),
         ({"lengths": np.array([2, 2])}, "no array by step"),
     ],
 )

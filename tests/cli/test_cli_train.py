@@ -214,7 +214,7 @@ INTERRUPTIBLE = (
 
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    flags = ["train", str(gestures(tmp_path / "a.csv")), "--units", "8", "--epochs", "40"]
+    flags = ["train", str(gestures(tmp_path / "a.csv")), "--units", "8", "--epochs", "100"]
     assert call(*flags, "--out", tmp_path / "whole").exit_code == 0
     cut = tmp_path / "cut"
     program = subprocess.Popen(

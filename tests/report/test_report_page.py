@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 
 import throughtime as tt
 from throughtime.train.report import _report
@@ -115,6 +116,32 @@ def test_pickers_hover_and_theme_work(tmp_path: Path) -> None:
     assert re.search(r"data-tip=\"step 1\nunit \d\n-?[\d.e-]+\"", body)
     assert 'data-columns="3"' in body
     assert re.search(r"data-curve=\"epoch [\d.]+\n", body)
+
+
+def is_colour(picture: np.ndarray, colour: str) -> np.ndarray:
+    """Where a picture has a colour, give or take what smoothing of edges does to it."""
+    wanted = np.array([int(colour[place : place + 2], 16) for place in (0, 2, 4)])
+    return (np.abs(picture.astype(np.int16) - wanted.astype(np.int16)) <= 6).all(-1)
+
+
+@in_browser
+@pytest.mark.parametrize("width", [1100, 500], ids=["desk", "phone"])
+def test_it_looks_as_it_should(width: int, tmp_path: Path) -> None:
+    """As a picture: ink on paper, curves in their colours, maps of many shades, and nothing beyond the margins."""
+    path, shot = full_report().write(tmp_path / "report.html"), tmp_path / "shot.png"
+    opened(path, "--hide-scrollbars", f"--window-size={width},4000", f"--screenshot={shot}")
+    picture = (255 * imread(shot)[..., :3]).round().astype(np.uint8)
+    assert picture.shape[:2] == (4000, width)
+    paper = is_colour(picture, "fbfaf6")
+    assert paper[:, :6].all(), "the left margin"
+    assert paper[:, -6:].all(), "the right margin: nothing is cut off"
+    assert is_colour(picture[:300], "26292c").sum() > 500, "a title"
+    drawn = np.flatnonzero(~paper.all(1))
+    assert drawn[-1] > 1800, "a long page"
+    assert np.diff(drawn).max() < 150, "without holes"
+    for curve in ("2a6f97", "d1664a"):
+        assert is_colour(picture, curve).sum() > 300
+    assert len(np.unique(picture.astype(np.int32) @ [65536, 256, 1])) > 200
 
 
 @in_browser

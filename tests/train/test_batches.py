@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pad_sequence
 
 import throughtime as tt
 from throughtime.train import Batch, Buckets, loader, pad, streams
@@ -32,6 +33,17 @@ def test_pad_targets_of_their_own_length() -> None:
     assert batch.targets.tolist() == [[7, 8, 9], [6, 0, 0]]
 
 
+@pytest.mark.parametrize("lengths", [[3, 1, 2], [2, 2], [0, 0], [0, 4], [5]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("rest", [(), (2,), (2, 3)], ids=str)
+def test_pad_is_that_of_torch(lengths: list[int], dtype: torch.dtype, rest: tuple[int, ...]) -> None:
+    sequences = [(9 * torch.randn(length, *rest)).to(dtype) for length in lengths]
+    batch = pad(sequences)
+    assert torch.equal(batch.inputs, pad_sequence(sequences, batch_first=True))
+    assert batch.inputs.dtype == dtype
+    assert batch.lengths.tolist() == lengths
+
+
 def test_pad_without_targets() -> None:
     assert pad([torch.ones(2, 3)]).targets is None
 
@@ -47,6 +59,8 @@ def test_pad_without_targets() -> None:
         ),
         ([torch.tensor(1.0)], "`inputs` do not fit into one batch"),
         ([(torch.ones(2), torch.ones(1)), (torch.ones(2), torch.ones(1, 2))], "`targets` do not fit into one batch"),
+        ([torch.ones(0), torch.ones(2, 3)], "`inputs` do not fit into one batch"),
+        ([torch.ones(2), torch.ones(2, dtype=torch.int64)], "`inputs` do not fit into one batch"),
     ],
 )
 def test_what_makes_no_batch(examples: list[Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from pathlib import Path
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 import torch
 from _task import Counter, measure_from, parts, weights
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import nn
 from torch.optim import lr_scheduler
 
 import throughtime as tt
 from throughtime.train import History, Watcher, fit, latest_checkpoint, load_weights, save_weights
+from throughtime.train._checkpoint import Checkpoints
 from throughtime.train._codec import decode, encode
 
 pytestmark = pytest.mark.covers("training")
@@ -151,6 +155,25 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Real processes, `kill -9`; `tools/kill_and_resume.py` does the same ten times."""
     whole, broken = kill_and_resume.compare(tmp_path, moments=2, seed=0, epochs=3)
     assert whole == broken
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    weights, full = {"w": torch.ones(3)}, False
+
+    def save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        save_file(tensors, path)
+        if full and path.name == "training.safetensors":
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("throughtime.train._checkpoint.save_file", save)
+    checkpoints.save("00000001", weights, None, {"step": 1})
+    full = True
+    with pytest.raises(OSError, match="No space left on device") as error:
+        checkpoints.save("00000002", weights, None, {"step": 2})
+    assert error.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-00000001"]
+    assert checkpoints.load()[2] == {"step": 1}
 
 
 def test_another_run_is_not_written_over(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from torch.optim import lr_scheduler
 
 import throughtime as tt
 from throughtime.train import History, Progress, TensorBoard, Watcher, evaluate, fit, pad
+from throughtime.train._step import Stepper
+from throughtime.train._workers import this_worker
 
 pytestmark = pytest.mark.covers("training")
 
@@ -62,6 +65,20 @@ def test_clipping_bounds_the_step_and_the_record_is_of_before() -> None:
     history = fit(**setup | {"train": [next(iter(setup["train"]))]}, epochs=1, clip_norm=1e-3)
     torch.testing.assert_close((weights(setup["model"]) - before).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
     assert history.steps[0].gradient_norm > 0.01
+
+
+@pytest.mark.parametrize("length", [0.5, 0.9985, 0.9995, 1.0 - 4e-7, 1.0, 1.5, math.inf, math.nan], ids=str)
+def test_clipping_is_that_of_torch_to_the_bit(length: float) -> None:
+    """Also where the norm is all but the bound, and where it is no number."""
+    twins = [nn.Linear(5, 3, bias=False) for _ in range(2)]
+    norm = twins[0].weight.detach().norm()
+    for twin in twins:
+        twin.load_state_dict(twins[0].state_dict())
+        twin.weight.grad = twin.weight.detach() * (length / norm)
+    stepper = Stepper(twins[0], measure, torch.optim.SGD(twins[0].parameters()), this_worker(), 1.0, None, carry=False)
+    found, expected = stepper._clip(), float(nn.utils.clip_grad_norm_(twins[1].parameters(), 1.0))
+    assert found == expected or (math.isnan(found) and math.isnan(expected))
+    torch.testing.assert_close(twins[0].weight.grad, twins[1].weight.grad, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("every", ["step", "epoch"])
@@ -181,6 +198,17 @@ def test_progress(interactive: bool) -> None:
     assert "valid accuracy" in said
     assert "best" in said
     assert ("steps/s" in said) == interactive
+
+
+def test_progress_of_many_epochs_can_be_read() -> None:
+    text = io.StringIO()
+    progress = Progress(Console(file=text, width=150))
+    progress.begin(450, 1, History())
+    for number in range(1, 451):
+        progress.epoch(tt.train.Epoch(number, number, {"loss": 0.5}, {}, 0.1, 0.0, best=True))
+    progress.end(History())
+    numbers = [int(line.split()[1].split("/")[0]) for line in text.getvalue().splitlines()]
+    assert numbers == [1, *range(5, 451, 5)]
 
 
 def test_progress_counts_windows() -> None:

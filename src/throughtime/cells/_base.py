@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from throughtime._tensors import is_lazy
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
 
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _numbers = itertools.count(1)
 _cells: weakref.WeakValueDictionary[int, RNNCell] = weakref.WeakValueDictionary()
@@ -40,6 +42,16 @@ def not_looking(check_values: Callable[..., None]) -> Callable[..., None]:
     """Mark a `check_values` that does not look at values itself: no rows need to be gathered for it."""
     check_values.is_not_looking = True  # type: ignore[attr-defined]
     return check_values
+
+
+def zeros_of(inside: Callable[[Any], Iterable[Any]]) -> Callable[[_Method], _Method]:
+    """Mark a method that makes nothing but zeros if the cells `inside` do: nobody needs to ask it again."""
+
+    def mark(method: _Method) -> _Method:
+        method.zeros_of = inside  # type: ignore[attr-defined]
+        return method
+
+    return mark
 
 
 class RNNCell(nn.Module):
@@ -99,6 +111,7 @@ class RNNCell(nn.Module):
     def begin_sequence(self) -> None:
         """Called once before each unroll; cells that draw something once per sequence override it."""
 
+    @zeros_of(lambda _: ())
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
         """Zeros of shape [batch_size, ...] for every leaf of `state_size`."""
         batch_size = check_positive_int("batch_size", batch_size, minimum=0)
@@ -109,6 +122,7 @@ class RNNCell(nn.Module):
             lambda size: torch.zeros(batch_size, *dims(size), dtype=dtype, device=device), self.state_size
         )
 
+    @zeros_of(lambda _: ())
     def get_initial_state(
         self, inputs: Any = None, batch_size: int | None = None, dtype: torch.dtype | None = None
     ) -> Any:
@@ -195,6 +209,18 @@ def initial_state(cell: Any, batch_size: int, dtype: torch.dtype) -> Any:
     if hasattr(cell, "get_initial_state"):
         return cell.get_initial_state(inputs=None, batch_size=batch_size, dtype=dtype)
     return cell.zero_state(batch_size, dtype)
+
+
+def starts_from_zeros(cell: Any) -> bool:
+    """Whether the state that a cell makes to begin with is nothing but zeros, however often it is asked."""
+    if not isinstance(cell, RNNCell):
+        return False
+    for name in ("zero_state", "get_initial_state"):
+        # Neither its class nor the cell itself has another.
+        inside = None if name in vars(cell) else getattr(getattr(type(cell), name), "zeros_of", None)
+        if inside is None or not all(map(starts_from_zeros, inside(cell))):
+            return False
+    return True
 
 
 def begin_sequence(cell: Any) -> None:

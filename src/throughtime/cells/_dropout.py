@@ -102,7 +102,9 @@ class DropoutWrapper(Draws, CellWrapper):
 
     def reset_masks(self) -> None:
         """Forget the variational masks: the next step draws new ones."""
-        self._masks = {}
+        # Where there are none, nothing changes about the cell.
+        if self._masks:
+            self._masks = {}
 
     def noise_state(self) -> Any:
         """What the coming masks depend on; `set_noise_state` goes back to it, so that a step can be computed again."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import _register_namedtuple
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
@@ -53,6 +54,10 @@ class LSTMStateTuple(NamedTuple):
             )
         dtype: torch.dtype = self.c.dtype
         return dtype
+
+
+# Programs that torch.export saves may return one.
+_register_namedtuple(LSTMStateTuple, serialized_type_name="throughtime.LSTMStateTuple")
 
 
 class LSTMCell(LazyCell):

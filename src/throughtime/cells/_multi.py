@@ -9,7 +9,16 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import check_flag, problem, type_name
-from throughtime.cells._base import RNNCell, check_cell, check_rows, dims, floating_dtype, initial_state, not_looking
+from throughtime.cells._base import (
+    RNNCell,
+    check_cell,
+    check_rows,
+    dims,
+    floating_dtype,
+    initial_state,
+    not_looking,
+    zeros_of,
+)
 from throughtime.cells._parameters import input_width
 from throughtime.cells._wrappers import CellWrapper
 
@@ -57,6 +66,7 @@ class MultiRNNCell(RNNCell):
         """The output size of the top cell."""
         return self.cells[-1].output_size
 
+    @zeros_of(lambda stack: stack.cells)
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
         """The zero states of the cells."""
         if not self.state_is_tuple:

@@ -10,7 +10,7 @@ from torch import nn
 
 from throughtime import _nest
 from throughtime._errors import check_callable, problem, shape_of
-from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking
+from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
 
 
 class Wrapping:
@@ -33,6 +33,7 @@ class Wrapping:
         """The output size of the cell inside."""
         return self.cell.output_size
 
+    @zeros_of(lambda wrapper: [wrapper.cell])
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
         """The zero state of the cell inside."""
         if device is None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from throughtime.cli._devices import Device, check_device, use_device
-from throughtime.cli._explain import check_sizes
+from throughtime.cli._numbers import check_counts
 
 
 def bench(
@@ -30,7 +30,7 @@ def bench(
 
     Exit codes: 0 all well; 2 a mistake on the command line; 130 interrupted.
     """
-    check_sizes({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch, "--repeat": repeat})
+    check_counts({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch, "--repeat": repeat})
     check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli._race import race  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -58,7 +59,13 @@ class CleanExits(TyperGroup):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None
         except OSError as error:
-            stop(f"{error.filename or 'a file'} cannot be read or written: {error.strerror or error}.")
+            why = " ".join(str(error.strerror or error).split())
+            stop(f"{error.filename or 'a file'} cannot be read or written: {why}.")
+        except (MemoryError, RuntimeError) as error:
+            # torch has no class of its own for a CPU that is full.
+            if not isinstance(error, MemoryError) and not re.search("out of|allocate|enough memory", str(error)):
+                raise
+            stop("there is not enough memory. Use smaller units, batches or sequences.")
         except KeyboardInterrupt:
             console = Console(stderr=True)
             # Over the ^C that a terminal echoes.

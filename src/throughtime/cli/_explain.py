@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from throughtime.cli._devices import Device, check_device, use_device
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import check_counts
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ def explain(
 
     Exit codes: 0 all well; 2 a mistake on the command line.
     """
-    check_sizes({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch})
+    check_counts({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch})
     check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     import torch  # noqa: PLC0415
@@ -61,10 +61,3 @@ def _cell_of_run(folder: Path, place: "torch.device") -> tuple[Any, int]:
         return model.forwards, model.inputs.size
     table = model.embedding if hasattr(model, "embedding") else model.source
     return model.forwards, table.embedding_dim
-
-
-def check_sizes(sizes: dict[str, int]) -> None:
-    """All of them are at least 1."""
-    for flag, value in sizes.items():
-        if value < 1:
-            refuse(f"`{flag}` is too small", got=value, expected="1 or more", fix="Leave it out.")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from throughtime.cli._mistakes import refuse
 
+FIX = "Give the folder that `throughtime train` wrote."
 RUN, WEIGHTS, REPORT = "run.json", "model.safetensors", "report.html"
 
 
@@ -56,14 +59,21 @@ def write_run(folder: Path, values: dict[str, Any]) -> None:
 def read_run(folder: Path) -> dict[str, Any]:
     """What `write_run` wrote."""
     path = folder / RUN
-    fix = "Give the folder that `throughtime train` wrote."
     if not path.is_file():
         got = "no such folder" if not folder.is_dir() else f"no {RUN} in it"
-        refuse(f"{folder} is not a run", got=got, expected="the folder of a training run", fix=fix)
-    try:
+        refuse(f"{folder} is not a run", got=got, expected="the folder of a training run", fix=FIX)
+    with understanding(folder):
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not {"layout", "shape", "recipe"} <= values.keys():
             raise KeyError
-    except (ValueError, KeyError):
-        refuse(f"{path} cannot be read", got="something else", expected="what `throughtime train` wrote", fix=fix)
-    return values
+        return values
+
+
+@contextmanager
+def understanding(folder: Path) -> Iterator[None]:
+    """A `run.json` that does not say what it should is a mistake."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError):
+        expected = "what `throughtime train` wrote"
+        refuse(f"{folder / RUN} cannot be read", got="something else", expected=expected, fix=FIX)

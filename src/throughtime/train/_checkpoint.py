@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from throughtime._errors import problem, shape_of
+from throughtime._errors import InvalidArgumentError, problem, shape_of
 from throughtime.train._codec import decode, encode
 
 MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
@@ -49,8 +49,11 @@ def save_weights(model: nn.Module, path: Path | str) -> None:
     """
     path = Path(path)
     new = path.with_name(f".{path.name}.new")
-    _write(new, weights_of(model))
-    new.replace(path)
+    try:
+        _write(new, weights_of(model))
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
@@ -111,17 +114,22 @@ class Checkpoints:
         for left in self.folder.glob(".checkpoint-*"):
             # By a run that was killed while it wrote or deleted.
             shutil.rmtree(left)
-        new.mkdir()
         tensors: dict[str, Tensor] = {}
         words = encode(state, tensors, "state")
-        _write(new / MODEL, weights)
-        if best is not None:
-            _write(new / BEST, best)
-        _write(new / TENSORS, tensors)
-        (new / STATE).write_text(json.dumps(words), encoding="utf-8")
-        _sync_file(new / STATE)
-        _sync_folder(new)
-        new.rename(target)
+        try:
+            new.mkdir()
+            _write(new / MODEL, weights)
+            if best is not None:
+                _write(new / BEST, best)
+            _write(new / TENSORS, tensors)
+            (new / STATE).write_text(json.dumps(words), encoding="utf-8")
+            _sync_file(new / STATE)
+            _sync_folder(new)
+            new.rename(target)
+        except OSError:
+            # Half a checkpoint only takes room, and room is what is short.
+            shutil.rmtree(new, ignore_errors=True)
+            raise
         _sync_folder(self.folder)
         self._thin_out()
 
@@ -130,7 +138,7 @@ class Checkpoints:
         path = latest_checkpoint(self.folder)
         if path is None:
             return None
-        words = json.loads((path / STATE).read_text(encoding="utf-8"))
+        words = _read_words(path / STATE)
         best = _read(path / BEST, "the checkpoint") if (path / BEST).exists() else None
         state: dict[str, Any] = decode(words, _read(path / TENSORS, "the checkpoint"))
         return _read(path / MODEL, "the checkpoint"), best, state
@@ -142,7 +150,12 @@ class Checkpoints:
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    save_file(tensors, path)
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        # A disk that is full is no matter of the format.
+        code = re.search(r"os error (\d+)", str(error))
+        raise OSError(*((int(code[1]), os.strerror(int(code[1]))) if code else (None, str(error))), str(path)) from None
     _sync_file(path)
 
 
@@ -152,8 +165,16 @@ def _read(path: Path, what: str) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         got = path if isinstance(error, FileNotFoundError) else f"{path}: {error}"
         message = problem(f"{what} cannot be read", got=got, expected="a safetensors file", fix="Check the path.")
-        raise ValueError(message) from None
+        raise InvalidArgumentError(message) from None
     return tensors
+
+
+def _read_words(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what, fix = "the checkpoint cannot be read", "Delete its folder: a run goes on from the one before."
+        raise InvalidArgumentError(problem(what, got=f"{path}: {error}", expected="JSON", fix=fix)) from None
 
 
 def _sync_file(path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from throughtime import _nest
-from throughtime._errors import problem
+from throughtime._errors import InvalidArgumentError, problem
 from throughtime.train._batches import Batch
 from throughtime.train._checkpoint import Checkpoints, set_weights, weights_of
 from throughtime.train._evaluate import evaluate, windows_of
@@ -272,7 +272,8 @@ class Run:
         weights, self.best, state = loaded
         if state["batches"] != len(self.train):
             what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
-            raise ValueError(problem(what, got=len(self.train), expected=f"{state['batches']} batches", fix=fix))
+            expected = f"{state['batches']} batches"
+            raise InvalidArgumentError(problem(what, got=len(self.train), expected=expected, fix=fix))
         set_weights(self.model, weights)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:

@@ -92,11 +92,21 @@ class Stepper:
         self._check_finite(sums)
         self.scaler.scale(self._local_loss(measured["loss"], sums)).backward()
         self.scaler.unscale_(self._optimizer)
-        norm = nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm or math.inf)
+        norm = self._clip()
         self.scaler.step(self._optimizer)
         self.scaler.update()
         self._optimizer.zero_grad()
-        return Outcome(sums, _nest.map_leaves(_detached, state), float(norm))
+        return Outcome(sums, _nest.map_leaves(_detached, state), norm)
+
+    def _clip(self) -> float:
+        """The norm of the gradient; one that is too long is shortened, to the bit as `clip_grad_norm_` does it."""
+        parameters = [parameter for parameter in self._model.parameters() if parameter.grad is not None]
+        norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters])  # type: ignore[misc]
+        length = float(norm)
+        # Well within the bound all would be multiplied by one. What is no number counts as too long.
+        if self._clip_norm is not None and not length < 0.999 * self._clip_norm:
+            nn.utils.clip_grads_with_norm_(parameters, self._clip_norm, norm)
+        return length
 
     def _local_loss(self, loss: Mean, sums: Sums) -> Tensor:
         """This worker's part of the mean over all of them; DistributedDataParallel divides by their number."""
@@ -111,7 +121,8 @@ class Stepper:
     def _check_finite(self, sums: Sums) -> None:
         total, _ = sums.metrics["loss"]
         if not math.isfinite(total) and not self.scaler.is_enabled():
-            what, fix = "the loss is not a number any more", "Lower the learning rate, or pass `clip_norm`."
+            what, fix = "the loss is not a number any more", "Lower the learning rate"
+            fix += "." if self._clip_norm else ", or pass `clip_norm`."
             raise InvalidArgumentError(problem(what, got=total, expected="a finite number", fix=fix))
 
 

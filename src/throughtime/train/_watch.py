@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from throughtime.train._records import Epoch, History, Step
+
+MOST_LINES = 100
 
 
 class Watcher:
@@ -30,9 +33,10 @@ class Watcher:
 
 
 class Progress(Watcher):
-    """A bar with rate (of sequences' own steps) and remaining time on a terminal; a line an epoch where there is none.
+    """A bar with rate (of sequences' own steps) and remaining time on a terminal, and a line an epoch that stays.
 
-    `console` is that of rich; by default, standard output.
+    Of more than a hundred epochs, only so many have a line that one can read them. `console` is that of rich; by
+    default, standard output.
 
     >>> import throughtime as tt
     >>> progress = tt.train.Progress()
@@ -87,6 +91,8 @@ class Progress(Watcher):
         """One line that stays; and by now it is known how many steps an epoch has."""
         self._bar.update(self._task, total=round(epoch.step / epoch.number * self._epochs))
         found = {**epoch.train, **{f"valid {name}": value for name, value in epoch.valid.items()}}
+        if epoch.number % math.ceil(self._epochs / MOST_LINES) and epoch.number not in (1, self._epochs):
+            return
         values = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         width = len(str(self._epochs))
         line = f"epoch {epoch.number:{width}}/{self._epochs}  {values}  {epoch.seconds:.1f} s"

@@ -7,6 +7,10 @@ import typer
 
 from throughtime.cli._devices import Device, check_device
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import check_counts, check_seed
+
+# Every one of them is followed at every step; a few find what there is to find.
+WIDEST_BEAM = 1_000
 
 
 def decode(
@@ -42,10 +46,8 @@ def decode(
 
     Exit codes: 0 all well; 2 a mistake in a file or on the command line; 130 interrupted.
     """
-    counts = {"--length": length, "--samples": samples, "--top-k": top_k, "--beam": beam, "--best": best}
-    for flag, value in counts.items():
-        if value is not None and value < 1:
-            refuse(f"`{flag}` is too small", got=value, expected="1 or more", fix="Leave it out.")
+    check_counts({"--length": length, "--samples": samples, "--top-k": top_k, "--best": best})
+    check_counts({"--beam": beam}, most=WIDEST_BEAM)
     if not 0 <= temperature <= 100:
         refuse("`--temperature` is out of range", got=temperature, expected="0 to 100", fix="Try 0.8.")
     if top_p is not None and not 0 < top_p <= 1:
@@ -54,8 +56,7 @@ def decode(
         refuse(
             "`--best` is larger than `--beam`", got=f"{best} of {beam}", expected="at most all", fix="Raise `--beam`."
         )
-    if seed < 0:
-        refuse("`--seed` is out of range", got=seed, expected="0 or more", fix="Try 0.")
+    check_seed(seed)
     check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli.decode._run import write  # noqa: PLC0415

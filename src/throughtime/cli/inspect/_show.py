@@ -53,8 +53,13 @@ def show_run(console: Console, folder: Path) -> None:
     """What a run learned, and how far it is."""
     import throughtime as tt  # noqa: PLC0415
 
-    values = _runs.read_run(folder)
-    layout, history = values["layout"], tt.train.History.read(folder)
+    values, history = _runs.read_run(folder), tt.train.History.read(folder)
+    with _runs.understanding(folder):
+        console.print(_run_grid(folder, values, history))
+
+
+def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
+    layout = values["layout"]
     grid = _pairs(f"{folder}: {layout['task']}")
     for name, columns in (("inputs", layout["inputs"]), ("targets", layout["targets"])):
         grid.add_row(name, Text(", ".join(column["name"] for column in columns)))
@@ -69,7 +74,7 @@ def show_run(console: Console, folder: Path) -> None:
         for name, metrics in (("training", last.train), ("held out", last.valid)):
             grid.add_row(name, ", ".join(f"{key} {value:.4g}" for key, value in metrics.items()))
     grid.add_row("files", Text(", ".join(sorted(file.name for file in folder.iterdir() if file.name[0] != "."))))
-    console.print(grid)
+    return grid
 
 
 def show_checkpoint(console: Console, folder: Path) -> None:

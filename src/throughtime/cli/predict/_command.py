@@ -7,6 +7,7 @@ import typer
 
 from throughtime.cli._devices import Device, check_device
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import check_counts
 from throughtime.cli._outputs import check_output
 
 
@@ -41,8 +42,7 @@ def predict(
 
     Exit codes: 0 all well; 2 a mistake in a file or on the command line; 130 interrupted.
     """
-    if batch_size < 1:
-        refuse("`--batch-size` is too small", got=batch_size, expected="1 or more", fix="Leave it out.")
+    check_counts({"--batch-size": batch_size})
     check_device(device)
     if not file.exists():
         refuse(f"cannot read {file}", got="no such file", expected="a file or a folder", fix="Check the path.")

@@ -19,7 +19,7 @@ from throughtime.cli.tables._guess import GENERATE
 from throughtime.cli.tasks._examples import inputs_of, sequences
 from throughtime.cli.tasks._saved import load
 
-# So many steps at a time at most: what bounds the memory, whatever the file's size.
+# So many steps at a time at most, with the padding: what bounds the memory, whatever the file's size.
 MOST_STEPS = 100_000
 
 
@@ -51,15 +51,15 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
 
 
 def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]]:
-    """Batches of at most so many sequences, and not many more steps than fit."""
+    """Batches of at most so many sequences, and so many steps; a sequence that is longer comes alone."""
     batch: list[Rows] = []
-    steps = 0
+    longest = 0
     for one in rows:
-        batch.append(one)
-        steps += len(one)
-        if len(batch) == batch_size or steps >= MOST_STEPS:
+        longest = max(longest, len(one))
+        if batch and (len(batch) == batch_size or longest * (len(batch) + 1) > MOST_STEPS):
             yield batch
-            batch, steps = [], 0
+            batch, longest = [], len(one)
+        batch.append(one)
     if batch:
         yield batch
 

@@ -27,10 +27,9 @@ class CsvTable:
         self.path = path
         self.columns: list[str] = []
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header = self._guarded(file)
-            first = next(header, "")
-        self.delimiter = "\t" if path.suffix == ".tsv" else max(DELIMITERS, key=first.count)
-        self.columns = [name.strip() for name in next(csv.reader([first], delimiter=self.delimiter), [])]
+            first = next(self._guarded(file), "")
+        self.delimiter = "\t" if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+        self.columns = [name.strip() for name in next(self._rows(), (0, []))[1]]
         check_columns(path, self.columns)
         if all(is_number(name) for name in self.columns):
             refuse(
@@ -43,12 +42,28 @@ class CsvTable:
     def pieces(self) -> Iterator[Piece]:
         """The rows, with the line at which each ends."""
         size = max(1, CELLS // len(self.columns))
+        rows = self._rows()
+        next(rows)
+        while chunk := list(itertools.islice(rows, size)):
+            yield self._piece(chunk)
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """All rows that hold something, the header among them, with the line at which each ends."""
+        begun = 1
         with self.path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(self._guarded(file), delimiter=self.delimiter)
-            next(reader)
-            numbered = ((reader.line_num, row) for row in reader if row)
-            while chunk := list(itertools.islice(numbered, size)):
-                yield self._piece(chunk)
+            reader = csv.reader(self._guarded(file), delimiter=self.delimiter, strict=True)
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, row
+                    begun = reader.line_num + 1
+            except csv.Error as error:
+                refuse(
+                    f"{self.path.name}, line {begun} is not CSV",
+                    got=str(error),
+                    expected="cells that begin with a quote end with one, with quotes inside doubled",
+                    fix="Correct the quotes.",
+                )
 
     def _piece(self, chunk: list[tuple[int, list[str]]]) -> Piece:
         width = len(self.columns)
@@ -78,8 +93,6 @@ class CsvTable:
                 expected="a CSV file in UTF-8",
                 fix="Save it again as CSV (UTF-8), or give it the suffix of what it is (.parquet, .npz).",
             )
-        except csv.Error as error:
-            refuse(f"{self.path.name} is not CSV", got=str(error), expected="rows of cells", fix="Correct the file.")
 
 
 class TextTable:
@@ -103,4 +116,5 @@ class TextTable:
                 expected="plain text in UTF-8",
                 fix="Save it again in UTF-8.",
             )
-        yield Piece({"text": np.array([text], object)}, np.array([1]))
+        if text:
+            yield Piece({"text": np.array([text], object)}, np.array([1]))

@@ -54,6 +54,11 @@ def check_said(table: Table, said: Said) -> None:
                     expected=", ".join(table.columns)[:120],
                     fix="Check the spelling.",
                 )
+    for name in said.ignore:
+        others = [flag for flag, names in flags.items() if flag != "ignore" and name in names]
+        if others:
+            got, fix = f"`--{others[0]} {name}` too", "Say one of them."
+            refuse(f"`--ignore` leaves {name} out", got=got, expected="one role for a column", fix=fix)
 
 
 def sequence_column(table: Table, said: Said) -> str | None:
@@ -73,7 +78,7 @@ def guess(found: Survey, said: Said) -> Guess:
     for column, why in ((found.sequence, "names the sequence"), (split, "train or test"), (order, "order of steps")):
         if column is not None:
             reasons[column] = why
-    free = [found.facts[name] for name in columns if name not in taken]
+    free = _not_empty([found.facts[name] for name in columns if name not in taken], found, said, reasons)
     texts = _texts_in_rows(found, said, free)
     if texts is not None:
         return _text_guess(
@@ -87,6 +92,20 @@ def guess(found: Survey, said: Said) -> Guess:
             fix="Name them with `--inputs` and `--target`, or choose another task.",
         )
     return _long_guess(found, said, free, order, split, reasons)
+
+
+def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, str]) -> list[Facts]:
+    """The columns that hold something; one that does not is left out, unless it was asked for."""
+    for fact in free:
+        if fact.is_empty and fact.name in (*said.inputs, *said.target):
+            refuse(
+                f"{found.table.path.name}, column `{fact.name}` is empty",
+                got=f"nothing in {fact.rows:,} rows",
+                expected="something to learn",
+                fix="Name another column.",
+            )
+    reasons |= {fact.name: "left out: empty" for fact in free if fact.is_empty}
+    return [fact for fact in free if not fact.is_empty]
 
 
 def _texts_in_rows(found: Survey, said: Said, free: list[Facts]) -> tuple[str, str | None] | None:
@@ -216,7 +235,7 @@ def _long_targets(found: Survey, said: Said, free: list[Facts]) -> tuple[list[st
 
 def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:
     """A column that is called a target and holds classes, or the last one if it is text, or one called a target."""
-    called = _named(found.table.columns, TARGET_NAMES, said)
+    called = _named([fact.name for fact in free], TARGET_NAMES, said)
     if called is not None and _is_class(found.facts[called], said):
         return [called]
     if free and not free[-1].is_number:

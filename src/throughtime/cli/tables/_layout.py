@@ -14,6 +14,8 @@ from throughtime.cli.tables._table import Piece, Values
 
 NUMBER, CATEGORY, TEXT = "number", "category", "text"
 CHARACTERS, WORDS = "characters", "words"
+# Standard deviations from the mean; the square of more is no number in float32.
+FARTHEST = 1e19
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,11 @@ class Column:
         return ("" if self.tokens == CHARACTERS else " ").join(tokens)
 
     def standardised(self, piece: Piece, path: Path) -> Values:
-        """Numbers around 0; a missing one is read as the mean."""
+        """Numbers around 0; a missing one is read as the mean, and one far out of proportion as the farthest."""
         numbers = (piece.numbers(self.name, path) - self.mean) / self.deviation
-        return np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
+        np.clip(numbers, -FARTHEST, FARTHEST, out=numbers)
+        numbers[np.isnan(numbers)] = 0.0
+        return numbers.astype(np.float32)
 
     def original(self, numbers: Values) -> Values:
         """Standardised numbers, back in the column's own unit."""

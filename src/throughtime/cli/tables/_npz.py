@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from throughtime.cli.tables._table import CELLS, Piece, Values, check_columns
 LENGTHS = "lengths"
 # What the column with the numbers of the sequences is called.
 NAME = "sequence"
+# Whole numbers, numbers, text, truth values and dates.
+KINDS = "iufUSbM"
+KIND_NAMES = {"O": "Python objects", "c": "complex numbers", "V": "records", "m": "spans of time"}
 SCHEMA = "`lengths` [S], arrays by step [sum of lengths, ...] or padded [S, T, ...], and arrays by sequence [S]"
 
 
@@ -50,12 +55,15 @@ class NpzTable:
 
     def pieces(self) -> Iterator[Piece]:
         """The steps of some sequences at a time: a sequence is never cut."""
-        with zipfile.ZipFile(self.path) as archive:
+        with self._guarded(), zipfile.ZipFile(self.path) as archive:
             streams = {name: _Stream(archive, name, self.headers[name]) for name in self.by_step}
             done, row = 0, 1
             limit = max(1, CELLS // len(self.columns))
+            # Padding is read too, though nobody gets to see it.
+            padded = max((self.headers[name].shape[1] for name in self.by_step if self._is_padded(name)), default=0)
+            ends = np.concatenate([[0], np.cumsum(np.maximum(self.lengths, padded))])
             while done < len(self.lengths):
-                until = max(done + 1, int(np.searchsorted(np.cumsum(self.lengths[done:]), limit, "right")) + done)
+                until = max(done + 1, int(np.searchsorted(ends, ends[done] + limit, "right")) - 1)
                 lengths = self.lengths[done:until]
                 columns: dict[str, Values] = {NAME: np.repeat(np.arange(done, until), lengths)}
                 for name, stream in streams.items():
@@ -72,24 +80,32 @@ class NpzTable:
 
     def _headers(self) -> dict[str, Header]:
         """Shapes and dtypes of all arrays, without their numbers."""
+        with self._guarded(), zipfile.ZipFile(self.path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            headers = {name: _read_header(archive.open(f"{name}.npy")) for name in names}
+        for name, header in headers.items():
+            if header.dtype.kind not in KINDS:
+                self._refuse(f"`{name}` of {KIND_NAMES.get(header.dtype.kind, str(header.dtype))}")
+            if not header.shape:
+                self._refuse(f"`{name}`, a scalar")
+            if header.fortran:
+                self._refuse(
+                    f"`{name}` with its columns first", fix=f"Save `numpy.ascontiguousarray({name})` in its place."
+                )
+        return headers
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """What is no NPZ file, or a broken one, is a mistake, wherever that shows."""
         try:
-            with zipfile.ZipFile(self.path) as archive:
-                names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-                headers = {name: _read_header(archive.open(f"{name}.npy")) for name in names}
-        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            yield
+        except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
             refuse(
                 f"{self.path.name} is not an NPZ file",
                 got=str(error)[:80],
                 expected="what numpy.savez writes",
                 fix="Save it again with numpy.savez.",
             )
-        for name, header in headers.items():
-            if header.dtype.hasobject or header.fortran or not header.shape:
-                wrong = (
-                    "Python objects" if header.dtype.hasobject else "columns first" if header.fortran else "a scalar"
-                )
-                self._refuse(f"`{name}` as {wrong}")
-        return headers
 
     def _lengths(self) -> Values:
         """Steps of each sequence: as told, or all of a padded array, or one sequence."""
@@ -106,7 +122,7 @@ class NpzTable:
 
     def _is_padded(self, name: str) -> bool:
         shape = self.headers[name].shape
-        return len(shape) > 1 and shape[0] == len(self.lengths) and shape[0] != self.lengths.sum()
+        return len(shape) > 1 and shape[0] == len(self.lengths) and (len(shape) > 2 or shape[0] != self.lengths.sum())
 
     def _columns(self, name: str) -> list[str]:
         """One name for a column alone, numbered ones for several."""
@@ -121,17 +137,12 @@ class NpzTable:
         return [name] if len(shape) == 1 else [f"{name}_{place}" for place in range(int(np.prod(shape[1:])))]
 
     def _whole(self, name: str) -> Values:
-        with np.load(self.path, allow_pickle=False) as arrays:
+        with self._guarded(), np.load(self.path, allow_pickle=False) as arrays:
             values: Values = arrays[name]
             return values
 
-    def _refuse(self, got: str) -> None:
-        refuse(
-            f"{self.path.name} has arrays that do not fit together",
-            got=got,
-            expected=SCHEMA,
-            fix="See `throughtime train --help`.",
-        )
+    def _refuse(self, got: str, fix: str = "See `throughtime train --help`.") -> NoReturn:
+        refuse(f"{self.path.name} has arrays that do not fit together", got=got, expected=SCHEMA, fix=fix)
 
 
 class _Stream:
@@ -165,4 +176,8 @@ def _plain(values: Values) -> Values:
     """Numbers as they are; text and booleans as text, like every other table's."""
     if values.dtype.kind in "iuf":
         return values
-    return np.array([str(value) for value in values.tolist()], object)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    return np.array(
+        [str(value) for value in (values.astype(str) if values.dtype.kind == "M" else values).tolist()], object
+    )

@@ -47,7 +47,9 @@ class FolderTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in READERS]
+        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in READERS)
+        # Systems and editors leave files of their own behind, with such names.
+        self.files = [file for file in known if not file.name.startswith(".")]
         if not self.files:
             refuse(f"no sequences in {path}", got="no such file in it", expected=KNOWN, fix="Check the folder.")
         self.labelled = any(file.parent != path for file in self.files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,15 +26,22 @@ class ParquetTable:
     def pieces(self) -> Iterator[Piece]:
         """The rows, counted from 1."""
         first = 1
-        file = self._file()
-        for batch in file.iter_batches(batch_size=max(1, CELLS // len(self.columns))):
+        for batch in self._batches():
             columns = {name: self._values(name, batch.column(place)) for place, name in enumerate(self.columns)}
             yield Piece(columns, np.arange(first, first + batch.num_rows))
             first += batch.num_rows
 
+    def _batches(self) -> Iterator[Any]:
+        from pyarrow import ArrowException  # noqa: PLC0415
+
+        try:
+            yield from self._file().iter_batches(batch_size=max(1, CELLS // len(self.columns)))
+        except (ArrowException, OSError) as error:
+            self._refuse(error)
+
     def _file(self) -> Any:
         try:
-            from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415
+            from pyarrow import ArrowException, parquet  # noqa: PLC0415
         except ImportError:
             refuse(
                 f"{self.path.name} needs pyarrow",
@@ -44,13 +51,19 @@ class ParquetTable:
             )
         try:
             return parquet.ParquetFile(self.path)
-        except ArrowInvalid as error:
-            refuse(
-                f"{self.path.name} is not a Parquet file",
-                got=str(error).splitlines()[0][:80],
-                expected="a whole Parquet file",
-                fix="Save it again.",
-            )
+        except (ArrowException, OSError) as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        if isinstance(error, OSError) and error.errno is not None:
+            # It is there, but the system does not let us read it.
+            raise error
+        refuse(
+            f"{self.path.name} is not a Parquet file",
+            got=str(error).partition(".")[0].partition("\n")[0][:80],
+            expected="a whole Parquet file",
+            fix="Save it again.",
+        )
 
     def _values(self, name: str, column: Any) -> Values:
         """Numbers stay numbers, a missing one NaN; all else becomes text, a missing one empty."""

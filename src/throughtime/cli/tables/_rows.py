@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import Piece, Table, is_number
+from throughtime.cli.tables._table import Piece, Table, Values, is_number
 
 _DATE = re.compile(r"\d{4}-\d\d")
 
@@ -32,7 +32,7 @@ def rows_of(table: Table, sequence: str | None, order: str | None = None) -> Ite
     current = ""
     seen: set[int] = set()
     for piece in table.pieces():
-        names = np.zeros(len(piece), object) if sequence is None else piece.texts(sequence)
+        names = names_in(table, piece, sequence)
         starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1), len(names)]
         for start, end in itertools.pairwise(starts):
             name = str(names[start])
@@ -50,13 +50,29 @@ def rows_of(table: Table, sequence: str | None, order: str | None = None) -> Ite
 def sorted_rows(table: Table, sequence: str | None, order: str | None = None) -> Iterator[Rows]:
     """The same for a table whose sequences are mixed: all of it is held in memory."""
     whole = join(list(table.pieces()))
-    names = np.zeros(len(whole), object) if sequence is None else whole.texts(sequence)
+    names = names_in(table, whole, sequence)
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(str(name), []).append(place)
     for name, rows in places.items():
         columns = {column: values[rows] for column, values in whole.columns.items()}
         yield _joined(table, name, [Piece(columns, whole.lines[rows])], order)
+
+
+def names_in(table: Table, piece: Piece, sequence: str | None) -> Values:
+    """The sequence of each row; all are of one if no column says."""
+    if sequence is None:
+        return np.zeros(len(piece), object)
+    names = piece.texts(sequence)
+    nameless = np.flatnonzero(names == "")
+    if len(nameless):
+        refuse(
+            f"{table.path.name}, {table.unit} {piece.lines[nameless[0]]}, column `{sequence}` is empty",
+            got="a row of no sequence",
+            expected="the name of its sequence",
+            fix="Fill it in, or remove the row.",
+        )
+    return names
 
 
 def join(pieces: list[Piece]) -> Piece:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import Piece, Table, Values, is_number, text_of
+from throughtime.cli.tables._rows import names_in
+from throughtime.cli.tables._table import LARGEST, Piece, Table, Values, is_number, number_of, text_of
 
 # Beyond so many different values a column is no longer counted value by value.
 COUNTED = 20_000
-# Beyond this a square is no number any more.
-LARGEST = 1e150
 # A column with so few cells that are no numbers is one of numbers, and those are mistakes.
 STRAY = 0.05
+_WITH_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Facts:
     rows: int = 0
     missing: int = 0
     words: int = 0
+    commas: int = 0
     first_word: tuple[int, str] | None = None
     first_wild: tuple[int, str] | None = None
     whole: bool = True
@@ -43,6 +45,11 @@ class Facts:
     def is_number(self) -> bool:
         """Whether every cell that holds something holds a number."""
         return self.words == 0 and self.rows > self.missing
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cell holds anything."""
+        return self.rows == self.missing
 
     @property
     def distinct(self) -> int | None:
@@ -74,9 +81,11 @@ class Facts:
             self._take_numbers(np.array([float(text) if text else math.nan for text in values]), lines)
         except ValueError:
             good = np.array([is_number(text) for text in values])
-            self.words += int((~good).sum())
-            self.first_word = self.first_word or (int(lines[~good][0]), values[~good][0])
-            self._take_numbers(np.array([float(text or "nan") for text in values[good]]), lines[good])
+            words = list(zip(lines[~good].tolist(), values[~good], strict=True))
+            self.words += len(words)
+            self.commas += sum(_WITH_COMMA.fullmatch(text.strip()) is not None for _, text in words)
+            self.first_word = self.first_word or next(iter(words), None)
+            self._take_numbers(np.array([number_of(text) for text in values[good]]), lines[good])
         self.longest = max(self.longest, *map(len, values))
         self.characters += sum(map(len, values))
         self.spaced += sum(" " in text.strip() for text in values)
@@ -144,7 +153,7 @@ def survey(table: Table, sequence: str | None = None, names: frozenset[str] = fr
 
 def _follow(found: Survey, seen: dict[str, int], before: Piece | None, piece: Piece, sequence: str) -> None:
     """Keep the length of each sequence, and which columns never change within one."""
-    names = piece.texts(sequence)
+    names = names_in(found.table, piece, sequence)
     starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
     same = np.ones(len(names), bool)
     same[starts] = False
@@ -166,6 +175,14 @@ def _check_numbers(table: Table, facts: list[Facts]) -> None:
     """A few words in a column of numbers are mistakes, not categories; and numbers are such that one can count with."""
     for fact in facts:
         place = f"{table.path.name}, {table.unit} {{}}, column `{fact.name}`"
+        if fact.words and fact.commas >= (1 - STRAY) * fact.words:
+            line, text = fact.first_word or (0, "")
+            refuse(
+                f"{place.format(line)} has a comma in a number",
+                got=repr(text),
+                expected="a point, as in 1.5, and nothing between thousands",
+                fix=f"Save the file with such numbers, or say `--categories {fact.name}`.",
+            )
         if 0 < fact.words <= STRAY * (fact.rows - fact.missing):
             line, text = fact.first_word or (0, "")
             refuse(

@@ -17,6 +17,11 @@ CELLS = 250_000
 
 Values = np.ndarray[Any, Any]
 
+# Beyond this a square is no number any more.
+LARGEST = 1e150
+# How tables say that a number is not known, besides saying nothing.
+UNKNOWN = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -29,18 +34,18 @@ class Piece:
         return len(self.lines)
 
     def numbers(self, name: str, path: Path) -> Values:
-        """A column as float64; an empty cell is NaN, and anything else that is no number is a mistake with its line."""
+        """A column as float64; NaN where nothing is known, and a mistake with its line where there is no number."""
         values = self.columns[name]
         if values.dtype == object:
             try:
-                numbers = np.array([float(text or "nan") for text in values], np.float64)
+                numbers = np.array([number_of(text) for text in values], np.float64)
             except ValueError:
                 _refuse_number(path, name, *first_bad_number(values, self.lines))
         else:
             numbers = values.astype(np.float64)
-        infinite = np.isinf(numbers)
-        if infinite.any():
-            _refuse_number(path, name, self.lines[infinite][0], str(values[infinite][0]))
+        wild = np.abs(numbers) > LARGEST
+        if wild.any():
+            _refuse_number(path, name, self.lines[wild][0], str(values[wild][0]))
         return numbers
 
     def texts(self, name: str) -> Values:
@@ -71,10 +76,20 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def is_number(text: str) -> bool:
-    """Whether a cell is empty or a number."""
+def number_of(text: str) -> float:
+    """The number in a cell; NaN where the cell says that it is not known."""
     try:
-        float(text or 0)
+        return float(text or "nan")
+    except ValueError:
+        if text.strip().lower() in UNKNOWN:
+            return math.nan
+        raise
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell holds a number, or says that none is known."""
+    try:
+        number_of(text)
     except ValueError:
         return False
     return True
@@ -89,7 +104,7 @@ def _refuse_number(path: Path, name: str, line: int, text: str) -> NoReturn:
     refuse(
         f"{path.name}, line {line}, column `{name}` is not a number",
         got=repr(text),
-        expected="a number, or nothing for a missing one",
+        expected=f"a number of at most {LARGEST:g}, or nothing for a missing one",
         fix="Correct the cell.",
     )
 

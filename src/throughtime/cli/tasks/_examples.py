@@ -116,8 +116,12 @@ def example_of(piece: Piece, layout: Layout, table: Table) -> Example:
         return inputs, places[0] if layout.task == CLASSIFY else places
     if layout.task == TRANSLATE:
         return inputs, torch.from_numpy(target.places(target.split(piece.texts(target.name)[0])))
-    values = [column.standardised(piece, table.path) for column in layout.targets]
-    return inputs, torch.from_numpy(np.stack(values, 1))
+    # What is not known is no answer to learn.
+    values = [
+        np.where(np.isnan(piece.numbers(column.name, table.path)), np.nan, column.standardised(piece, table.path))
+        for column in layout.targets
+    ]
+    return inputs, torch.from_numpy(np.stack(values, 1).astype(np.float32))
 
 
 def inputs_of(piece: Piece, layout: Layout, table: Table) -> Values:
@@ -144,6 +148,10 @@ def _kept(piece: Piece, layout: Layout, table: Table) -> Piece:
             columns[column.name] = np.array([sys.intern(text) for text in texts], object)
             if column in layout.targets and column.kind == CATEGORY:
                 _check_no_gap(texts, column, piece, table)
+            if column in layout.targets and layout.task == CLASSIFY:
+                _check_steady(
+                    texts, column.name, piece, table, "one class for each sequence", "Correct it, or say `--task tag`."
+                )
     return Piece(columns, piece.lines)
 
 
@@ -151,6 +159,19 @@ def _check_no_gap(texts: Values, column: Column, piece: Piece, table: Table) -> 
     gaps = [line for line, text in zip(piece.lines, texts, strict=True) if not text]
     if gaps:
         _refuse_gap(gaps[0], column, table, "the class, since it is the target")
+
+
+def _check_steady(texts: Values, name: str, piece: Piece, table: Table, expected: str, fix: str) -> None:
+    """The rows of a sequence agree."""
+    changes = np.flatnonzero(texts[1:] != texts[:-1])
+    if len(changes):
+        place = int(changes[0])
+        refuse(
+            f"{table.path.name}, {table.unit} {piece.lines[place + 1]}: `{name}` changes within a sequence",
+            got=f"{texts[place + 1]!r} after {texts[place]!r}",
+            expected=expected,
+            fix=fix,
+        )
 
 
 def _refuse_gap(line: int, column: Column, table: Table, expected: str) -> NoReturn:
@@ -166,7 +187,11 @@ def _is_tested(piece: Piece, layout: Layout, table: Table) -> bool:
     """What the split column says of a sequence, by its first row."""
     if layout.split is None:
         return False
-    text = piece.texts(layout.split)[0]
+    texts = piece.texts(layout.split)
+    # Most of a series to learn from and its end to test on is what happens without such a column.
+    fix = f"Correct it, or say `--ignore {layout.split}`."
+    _check_steady(texts, layout.split, piece, table, "a sequence to learn from or one to test on", fix)
+    text = texts[0]
     word = text.strip().lower()
     if word not in LEARN_WORDS | TEST_WORDS:
         refuse(

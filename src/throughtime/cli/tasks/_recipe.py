@@ -11,6 +11,9 @@ from torch import nn
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG
 from throughtime.cli.tasks._readers import Shape
 
+# With fewer steps of the optimiser nothing is learned, however often the data was seen.
+LEAST_STEPS = 200
+
 
 class Recipe(NamedTuple):
     """How to train: AdamW, a learning rate that rises to its peak and falls to nothing, gradients clipped."""
@@ -27,7 +30,7 @@ def default_shape(task: str, sequences: int, steps: int, horizon: int) -> Shape:
     """The fewer the sequences, the more noise and dropout: without them few sequences are learned by heart."""
     scarce = min(1.0, math.sqrt(300 / max(1, sequences)))
     if task == CLASSIFY:
-        return Shape(units=96, dropout=max(0.2, 0.5 * scarce), noise=0.6 * scarce)
+        return Shape(units=96, dropout=max(0.2, 0.5 * scarce), noise=0.9 * scarce)
     if task == TAG:
         return Shape(units=96, dropout=max(0.2, 0.5 * scarce), noise=0.2 * scarce)
     if task == FORECAST:
@@ -45,11 +48,12 @@ def default_recipe(task: str, examples: int, steps: int) -> Recipe:
             epochs=max(3, min(40, 4_000_000 // max(1, steps))), batch_size=32, learning_rate=4e-3, truncate=64
         )
     batches = math.ceil(examples / batch_size)
+    fewest = math.ceil(LEAST_STEPS / batches)
     if task in (CLASSIFY, TAG):
-        return Recipe(epochs=max(4, min(30, 6_000 // batches)), batch_size=batch_size, learning_rate=5e-3)
+        return Recipe(epochs=max(4, fewest, min(30, 6_000 // batches)), batch_size=batch_size, learning_rate=5e-3)
     if task == FORECAST:
-        return Recipe(epochs=max(5, min(60, 3_000 // batches)), batch_size=batch_size, learning_rate=5e-3)
-    return Recipe(epochs=max(4, min(40, 12_000 // batches)), batch_size=batch_size, learning_rate=3e-3)
+        return Recipe(epochs=max(5, fewest, min(60, 3_000 // batches)), batch_size=batch_size, learning_rate=5e-3)
+    return Recipe(epochs=max(4, fewest, min(40, 12_000 // batches)), batch_size=batch_size, learning_rate=3e-3)
 
 
 def optimiser(

@@ -28,7 +28,8 @@ class Saved(NamedTuple):
 def load(folder: Path, device: torch.device) -> Saved:
     """The model of a run: with its final weights or, before the end of training, those of the last checkpoint."""
     values = _runs.read_run(folder)
-    layout, shape = Layout.from_json(values["layout"]), Shape(**values["shape"])
+    with _runs.understanding(folder):
+        layout, shape = Layout.from_json(values["layout"]), Shape(**values["shape"])
     final, checkpoint = folder / _runs.WEIGHTS, tt.train.latest_checkpoint(folder)
     if not final.exists() and checkpoint is None:
         refuse(

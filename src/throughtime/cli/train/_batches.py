@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import throughtime as tt
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._guess import FORECAST, GENERATE
+from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
 from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
 from throughtime.cli.tasks._recipe import Recipe
 
@@ -17,6 +18,8 @@ from throughtime.cli.tasks._recipe import Recipe
 WINDOW = 256
 STREAMS = 32
 LEAST_TEXT = 1_000
+# Texts to translate come in widths that are multiples of this.
+WIDTHS = 8
 
 
 class Batches(NamedTuple):
@@ -42,9 +45,16 @@ def batches_of(examples: Examples, learned: list[Example], recipe: Recipe, seed:
     """Batches to learn from and batches to test on."""
     if examples.layout.task == GENERATE:
         return _streams(examples, recipe)
-    train = tt.train.loader(learned, recipe.batch_size, seed=seed)
-    held_out = tt.train.loader(examples.held_out, 256, shuffle=False) if examples.held_out else None
+    make = _of_few_widths if examples.layout.task == TRANSLATE else tt.train.pad
+    train = tt.train.loader(learned, recipe.batch_size, seed=seed, collate_fn=make)
+    held_out = tt.train.loader(examples.held_out, 256, shuffle=False, collate_fn=make) if examples.held_out else None
     return Batches(train, held_out, len(train))
+
+
+def _of_few_widths(examples: Sequence[Any]) -> tt.train.Batch:
+    """A batch whose width is one of few: what looks back at a text is compiled for each width."""
+    batch = tt.train.pad(examples)
+    return batch._replace(inputs=nn.functional.pad(batch.inputs, (0, -batch.inputs.shape[1] % WIDTHS)))
 
 
 def joined_text(examples: Examples) -> tuple[Tensor, Tensor]:

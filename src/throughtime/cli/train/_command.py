@@ -7,9 +7,8 @@ import typer
 
 from throughtime.cli._devices import Device, check_device, use_device
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import check_counts, check_seed
 from throughtime.cli._options import Columns, split_names
-
-LARGEST_SEED = 2**63 - 1
 
 
 def train(
@@ -90,14 +89,11 @@ def train(
         "--batch-size": batch_size,
         "--horizon": horizon,
     }
-    for flag, value in counts.items():
-        if value is not None and value < 1:
-            refuse(f"`{flag}` is too small", got=value, expected="1 or more", fix="Leave it out for a good default.")
+    check_counts(counts)
     if learning_rate is not None and not 0 < learning_rate < 10:
         fix = "Leave it out for a good default."
         refuse("`--learning-rate` is out of range", got=learning_rate, expected="between 0 and 10", fix=fix)
-    if not 0 <= seed <= LARGEST_SEED:
-        refuse("`--seed` is out of range", got=seed, expected="0 or more, and below 2**63", fix="Try 0.")
+    check_seed(seed)
     check_device(device)
     columns = Columns(
         task,

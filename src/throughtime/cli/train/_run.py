@@ -27,8 +27,8 @@ from throughtime.cli.train._batches import batches_of, windows_of
 from throughtime.cli.train._look import look_back
 
 LONGEST_HORIZON = 24
-# Steps between two checkpoints, if an epoch has that many.
-CHECKPOINT_EVERY = 500
+# Steps between two checkpoints: those of an epoch, within these bounds.
+CHECKPOINT_EVERY = (5, 500)
 EMBEDDED = Path(str(files("throughtime.data").joinpath("japanese_vowels.npz")))
 
 
@@ -61,6 +61,9 @@ def start(
         found, layout, reasons = look_over(path, said)
         console.print(_show.columns(found, reasons))
         console.print(_show.task_line(layout))
+        if "horizon" in shape and layout.task != FORECAST:
+            expected, fix = "something to forecast", "Leave it out, or say `--task forecast`."
+            refuse("`--horizon` is for forecasts", got=f"a task to {layout.task}", expected=expected, fix=fix)
         examples = read_examples(found.table, layout, together=found.together, seed=seed)
         learned = windows_of(examples)
         steps = sum(len(example[0]) for example in learned)
@@ -111,7 +114,9 @@ def go_on(folder: Path, device: torch.device) -> None:
     """Resume the run in a folder: the same file, the same choices, from its last checkpoint."""
     with tt.train.workers(device=device) as worker:
         console = Console(highlight=False, quiet=not worker.is_first)
-        plan = from_json(_runs.read_run(folder))
+        values = _runs.read_run(folder)
+        with _runs.understanding(folder):
+            plan = from_json(values)
         if not plan.file.exists():
             expected, fix = "the file that it learns from", "Bring it back."
             refuse(f"{folder} cannot go on", got=f"no {plan.file}", expected=expected, fix=fix)
@@ -159,10 +164,12 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
             clip_norm=plan.recipe.clip_norm,
             truncate=plan.recipe.truncate,
             folder=folder,
-            checkpoint_every=min(batches.steps, CHECKPOINT_EVERY),
+            checkpoint_every=min(max(batches.steps, CHECKPOINT_EVERY[0]), CHECKPOINT_EVERY[1]),
             resume=True,
             watchers=[tt.train.Progress(console)],
         )
+    except tt.InvalidArgumentError as error:
+        raise Mistake(str(error)) from None
     except KeyboardInterrupt:
         console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
         raise
