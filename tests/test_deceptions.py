@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -223,6 +225,115 @@ def test_options_changed_in_place_are_noticed(name: str, grad: bool) -> None:
         with tt.backend("reference"):
             expected = tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)[0]
     torch.testing.assert_close(outputs, expected)
+
+
+class Mode:
+    """An object that is what it is, and nothing else."""
+
+    def __init__(self, weight: Tensor | None = None) -> None:
+        self.weight = weight
+
+
+class Modes:
+    FAST, SLOW = Mode(), Mode()
+
+
+FAST, SLOW = Mode(), Mode()
+SPACE = types.SimpleNamespace(fast=Mode(), slow=Mode())
+TABLE = {"fast": [Mode()], "slow": [Mode()]}
+WITH_TENSORS = Mode(torch.ones(4, dtype=torch.float64)), Mode(torch.ones(4, dtype=torch.float64))
+GAIN = 2.0
+
+
+def closed_over() -> tuple[Mode, Mode, Function]:
+    fast, slow = Mode(), Mode()
+    return fast, slow, lambda mode: 2.0 if mode is fast else -1.0
+
+
+def is_fast(mode: Mode) -> bool:
+    return mode is FAST
+
+
+# Two objects that are alike, and what a step does if it has the first.
+IDENTITIES: dict[str, tuple[Any, Any, Function]] = {
+    "a global": (FAST, SLOW, lambda mode: 2.0 if mode is FAST else -1.0),
+    "not a global": (FAST, SLOW, lambda mode: 2.0 if mode is not SLOW else -1.0),
+    "a class attribute": (Modes.FAST, Modes.SLOW, lambda mode: 2.0 if mode is Modes.FAST else -1.0),
+    "a namespace": (SPACE.fast, SPACE.slow, lambda mode: 2.0 if mode is SPACE.fast else -1.0),
+    "a table": (TABLE["fast"][0], TABLE["slow"][0], lambda mode: 2.0 if mode is TABLE["fast"][0] else -1.0),
+    "a function": (FAST, SLOW, lambda mode: 2.0 if is_fast(mode) else -1.0),
+    "a closure": closed_over(),
+    "in a list": ([FAST], [SLOW], lambda modes: 2.0 if modes[0] is FAST else -1.0),
+    "in a collection": ((FAST,), (SLOW,), lambda modes: 2.0 if FAST in modes else -1.0),
+    "with tensors": (*WITH_TENSORS, lambda mode: 2.0 if mode is WITH_TENSORS[0] else -1.0),
+    "sentinels": (object(), object(), lambda mode, usual=FAST: 2.0 if mode is usual else -1.0),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_an_object_is_itself_while_a_step_is_traced(name: str) -> None:
+    fast, slow, read = IDENTITIES[name]
+    case = Descriptor("scaled", lambda _: Scaled(fast, read)).case(5, 5)
+    found = []
+    for mode in (fast, slow, fast, copy.deepcopy(fast)):
+        case.cell.option = mode
+        check_on("auto", case, LENGTHS)
+        found.append(tt.dynamic_rnn(case.cell, case.inputs, None, case.state, case.dtype)[0])
+        check_on("auto", Descriptor("scaled", lambda _, mode=mode: Scaled(mode, read)).case(5, 5), LENGTHS)
+    assert torch.equal(found[0], found[2])
+    assert name == "sentinels" or not torch.allclose(found[0], found[1])
+    if name != "with tensors":
+        assert plan_of(case, LENGTHS).backend == "numba"
+
+
+def test_a_global_number_in_a_comprehension_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of(twice(lambda x, h, w, u: sum([GAIN * new(x, h, w, u) for _ in range(2)])))
+    for gain in (1.0, -3.0):
+        monkeypatch.setitem(globals(), "GAIN", gain)
+        check_on("auto", case, LENGTHS)
+
+
+def counts_in_closure() -> tuple[Function, Function]:
+    count = 0
+
+    def advance(_: Any) -> float:
+        nonlocal count
+        count += 1
+        return float(count)
+
+    return advance, lambda: count
+
+
+class Counter:
+    count = 0
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+
+
+def counts_in_class(counter: Counter) -> float:
+    Counter.count += 1
+    return float(Counter.count)
+
+
+def counts_in_slots(counter: Counter) -> float:
+    counter.seen[len(counter.seen)] = 1
+    return float(len(counter.seen))
+
+
+def test_looking_at_a_step_changes_nothing_that_it_sees() -> None:
+    advance, counted = counts_in_closure()
+    counter = Counter()
+    listed: list[int] = []
+    reads: tuple[Function, ...] = (advance, counts_in_class, counts_in_slots, lambda _: listed.append(0) or 1.0)
+    for read in reads:
+        case = Descriptor("scaled", lambda _, read=read: Scaled(counter, read)).case(5, 5)
+        before = (counted(), Counter.count, len(counter.seen), len(listed))
+        plan = plan_of(case)
+        assert plan.backend == "reference"
+        assert "a step changes the cell itself" in plan.reasons["aten"]
+        assert (counted(), Counter.count, len(counter.seen), len(listed)) == before
 
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])

@@ -40,6 +40,16 @@ APART: dict[str, Callable[..., Tensor]] = {
     "pooled": lambda x, h, w, u: functional.max_pool1d(h.unsqueeze(1), 3, 1, 1).squeeze(1),
     "pooled to one": lambda x, h, w, u: functional.adaptive_avg_pool2d(h.view(-1, 1, 2, 2), 1).view(-1, 1),
     "looked up": lambda x, h, w, u: u[h.argmax(1)] + u[[0, 1]].sum(0),
+    "looked up in two": lambda x, h, w, u: u[h.argmax(1), h.argmin(1)].unsqueeze(1),
+    "picked by number": lambda x, h, w, u: h[torch.arange(len(h)), h.argmax(1)].unsqueeze(1),
+    "picked from the end": lambda x, h, w, u: h[torch.arange(len(h)), -1 - h.argmax(1)].unsqueeze(1),
+    "picked twice": lambda x, h, w, u: h[torch.arange(len(h))[:, None], h.topk(2, 1).indices].tile(2),
+    "a slot picked": lambda x, h, w, u: h.view(-1, 2, 2)[torch.arange(len(h)), (h[:, 0] > 0).long()].tile(2),
+    "written by number": lambda x, h, w, u: torch.index_put(
+        x @ w, (torch.arange(len(h)), h.argmax(1)), h.amin(1), accumulate=True
+    ),
+    "slots": lambda x, h, w, u: functional.linear(h.view(-1, 2, 2), u[:2, :2], u[3, :2]).flatten(1),
+    "heads": lambda x, h, w, u: (h.view(-1, 2, 2, 1) @ h.view(-1, 2, 1, 2)).sum(3).flatten(1),
     "picked": lambda x, h, w, u: h.index_select(1, torch.tensor([3, 0, 0, 1])),
     "in buckets": lambda x, h, w, u: torch.bucketize(h, torch.linspace(-1, 1, 5)).to(h.dtype),
     "triangles": lambda x, h, w, u: h.view(-1, 2, 2).tril().flatten(1),
@@ -58,6 +68,107 @@ def test_rows_that_stay_apart(step: Callable[..., Tensor]) -> None:
     case = case_of(lambda x, h, w, u: (h, torch.tanh(step(x, h, w, u) + x @ w + h @ u)))
     assert plan_of(case).backend != "reference", plan_of(case).reasons
     check_on("aten", case, LENGTHS)
+
+
+# What is picked belongs to other rows after all, or to nobody.
+NUMBERED: dict[str, Callable[..., Tensor]] = {
+    "the row before": lambda x, h, w, u: h[torch.arange(len(h)) - 1, h.argmax(1)].unsqueeze(1),
+    "the other way round": lambda x, h, w, u: h[torch.arange(len(h) - 1, -1, -1), h.argmax(1)].unsqueeze(1),
+    "by features": lambda x, h, w, u: h[h.argmax(1) % len(h), h.argmax(1)].unsqueeze(1),
+    "numbers used besides": lambda x, h, w, u: h[(n := torch.arange(len(h))), h.argmax(1)].unsqueeze(1) + n[:, None],
+    "every row by every row": lambda x, h, w, u: h[torch.arange(len(h))[:, None], h.argmax(1)].mean(1, keepdim=True),
+    "slots of others": lambda x, h, w, u: (h.view(-1, 2, 2).transpose(0, 1).reshape(-1, 2, 2) @ u[:2]).sum(1),
+}
+
+
+@pytest.mark.parametrize("step", NUMBERED.values(), ids=NUMBERED)
+def test_rows_that_are_picked_by_others(step: Callable[..., Tensor]) -> None:
+    case = case_of(lambda x, h, w, u: (h, torch.tanh(step(x, h, w, u) + x @ w + h @ u)))
+    assert plan_of(case).backend == "reference"
+    check_on("auto", case, LENGTHS)
+
+
+class Slots(tt.RNNCell):
+    """A memory of slots that attend to each other, with modules of torch."""
+
+    def __init__(self, slots: int, read: Callable[..., Tensor], **options: Any) -> None:
+        super().__init__()
+        self.state_size, self.output_size, self.read = torch.Size([slots, 4]), 4, read
+        self.below, self.above = nn.Linear(3, 4), nn.Linear(4, 4)
+        self.attention = nn.MultiheadAttention(4, 2, **options)
+
+    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        query = self.below(x).unsqueeze(1)
+        memory = torch.tanh(self.above(memory) + self.read(self.attention, query, memory))
+        return memory.mean(1), memory
+
+
+def by_keys(attention: Any, query: Tensor, memory: Tensor) -> Tensor:
+    found, weights = attention(query, memory, memory, need_weights=True)
+    return found + weights.transpose(1, 2)
+
+
+def to_each_other(attention: Any, query: Tensor, memory: Tensor) -> Tensor:
+    turned, past = (memory + query).transpose(0, 1), torch.ones(memory.shape[1], memory.shape[1]).triu(1).bool()
+    hidden = (memory[:, :, 0] > 0.5) & (torch.arange(memory.shape[1]) > 0)
+    found, weights = attention(
+        turned, turned, turned, key_padding_mask=hidden, attn_mask=past, average_attn_weights=False
+    )
+    return found.transpose(0, 1) + weights.sum((1, 3)).unsqueeze(2)
+
+
+def among_rows(attention: Any, query: Tensor, memory: Tensor) -> Tensor:
+    return attention(memory, memory, memory, need_weights=False)[0] + query
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize(("read", "options"), [(by_keys, {"batch_first": True, "bias": False}), (to_each_other, {})])
+def test_attention_within_a_row(slots: int, read: Callable[..., Tensor], options: dict[str, Any]) -> None:
+    case = Descriptor("slots", lambda _: Slots(slots, read, **options)).case(5, 5)
+    assert plan_of(case).backend == "aten", plan_of(case).reasons
+    check_on("aten", case, LENGTHS)
+    check_on("aten", Descriptor("slots", lambda _: Slots(slots, read, **options)).case(1, 3), None)
+
+
+def test_attention_among_rows() -> None:
+    check_fallback(Descriptor("slots", lambda _: Slots(3, among_rows)).case(5, 5), "the rows of a batch", LENGTHS)
+
+
+class Normal(tt.RNNCell):
+    """Slots come first where they are normalised, as in a transformer of torch."""
+
+    state_size = output_size = torch.Size([2, 4])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        normal = self.norm(state.transpose(0, 1)).transpose(0, 1)
+        state = torch.tanh(normal + x[:, :1, None])
+        return 2 * state, state
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_norms_of_rows_that_do_not_come_first(lengths: Any) -> None:
+    case = Descriptor("normal", lambda _: Normal()).case(5, 5)
+    check_fallback(case, "rows do not come first in aten.native_layer_norm_backward", lengths)
+
+
+class Turned(tt.RNNCell):
+    """What lies in order at the first step of the way back does not at the second."""
+
+    state_size = output_size = torch.Size([4, 2])
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        turned = state.transpose(1, 2)
+        state = torch.tanh((turned * turned[:, :1]).reshape(-1, 4, 2) + x[:, :2].unsqueeze(1))
+        return 2 * state, state
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_rows_may_lie_in_another_order_at_every_step(lengths: Any) -> None:
+    check_on("aten", Descriptor("turned", lambda _: Turned()).case(5, 5), lengths)
 
 
 class Pulled(torch.autograd.Function):

@@ -190,6 +190,53 @@ def test_without_gradients() -> None:
         check_close("results", dynamic(case.cell, case.inputs, None, case.state, F64), run(case.inputs))
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("where", ["inside", "around"])
+def test_autocast_is_obeyed(backend: str, where: str) -> None:
+    cell, inputs = tt.LSTMCell(5, input_size=3), torch.randn(B, T, 3)
+
+    def unroll(inputs: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=where == "inside" or torch.is_autocast_enabled("cpu")):
+            return tt.dynamic_rnn(cell, inputs, LENGTHS["list"], dtype=torch.float32)[0]
+
+    results = []
+    for run in (torch.compile(unroll, backend=backend, fullgraph=True), unroll):
+        with torch.autocast("cpu", torch.bfloat16, enabled=where == "around"):
+            outputs = run(inputs)
+        results.append([outputs, *torch.autograd.grad(outputs.square().sum(), list(cell.parameters()))])
+    check_close("with torch.compile and without", *results[::-1])
+    assert not torch.equal(results[0][0], tt.dynamic_rnn(cell, inputs, LENGTHS["list"], dtype=torch.float32)[0])
+
+
+KEYS: list[Any] = []
+
+
+class NotesKeys(tt.RNNCell):
+    """Says which kernels torch passes over while it is traced."""
+
+    state_size = output_size = 3
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        KEYS.append((torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()))
+        state = torch.tanh(inputs + state)
+        return state, state
+
+
+def test_a_cell_is_traced_as_if_nobody_looked_on() -> None:
+    """On a GPU, gradients are computed in threads that do not know of the operator: a cell cannot be traced in one."""
+    cell, inputs = NotesKeys(), torch.randn(B, T, 3, requires_grad=True)
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=torch.float32)[0], backend="aot_eager", fullgraph=True)
+    KEYS.clear()
+    run(inputs)
+    outside = KEYS.copy()
+    with tt.backend("reference"):
+        tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+    usual = KEYS[-1]
+    snapshot = torch._C.DispatchKey.PythonTLSSnapshot
+    assert outside
+    assert all(not excluded.has(snapshot) and str(excluded) == str(usual[1]) for _, excluded in outside)
+
+
 def test_a_cell_that_cannot_be_one_node_says_so() -> None:
     class Coupled(tt.RNNCell):
         state_size = output_size = 3

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._functions import REPLACED
 from throughtime.compiler._graph import Value
+from throughtime.compiler._products import PRODUCTS, RowAxes
 from throughtime.compiler._traced import BATCHES, Call, Seen, Traced
 
 DEPENDS = "what it does depends on the number of rows in the batch"
@@ -24,9 +25,10 @@ DEPENDS = "what it does depends on the number of rows in the batch"
 class Calls(TorchFunctionMode):
     """Writes down every call of a function of torch while it is entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, axes: RowAxes) -> None:
         super().__init__()
         self.made: list[Call] = []
+        self._axes = axes
         # Whether torch itself is at work: what it does then is its own affair.
         self.inside = False
         self._places: dict[Value, set[Any]] = {}
@@ -37,12 +39,21 @@ class Calls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         outer, self.inside = self.inside, True
         try:
-            out = REPLACED.get(name, func)(*args, **kwargs)
+            product = PRODUCTS.get(name)
+            out = (
+                REPLACED.get(name, func)(*args, **kwargs)
+                if product is None
+                else self._multiplied(product, func, args, kwargs)
+            )
         finally:
             self.inside = outer
         if any(isinstance(leaf, Traced) for leaf in _leaves(out)) or (out is None and name != "__get__"):
             self.note(func, given, (args, kwargs), out)
         return out
+
+    def _multiplied(self, product: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        plain = len(args) + len(kwargs) <= 3 and not kwargs.keys() - {"bias"}
+        return product(self._axes, func, *args, **kwargs) if plain else func(*args, **kwargs)
 
     def described(self, tree: Any) -> Any:
         """The arguments of a call: tensors are known by the places where they have been seen."""

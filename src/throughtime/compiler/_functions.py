@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from throughtime.compiler._products import multi_head_attention_forward
+
 aten = torch.ops.aten
 
 
@@ -45,5 +47,10 @@ def gru_cell(inputs: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = Non
     return new + torch.sigmoid(update_x + update_h) * (h - new)
 
 
-REPLACED: dict[str, Callable[..., Any]] = {"einsum": einsum, "lstm_cell": lstm_cell, "gru_cell": gru_cell}
+REPLACED: dict[str, Callable[..., Any]] = {
+    "einsum": einsum,
+    "lstm_cell": lstm_cell,
+    "gru_cell": gru_cell,
+    "multi_head_attention_forward": multi_head_attention_forward,
+}
 """By name: torch has several Python objects for one function."""

@@ -10,7 +10,8 @@ import functools
 import types
 from collections import deque
 from collections.abc import Mapping
-from operator import is_
+from itertools import chain
+from operator import is_, methodcaller
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,7 @@ from torch import nn
 from throughtime.compiler._watch import BUFFERS, HOOKS, UNORDERED, Anatomy, is_walked, seen_from_outside, slots_of
 
 _UNSETTLED = (*UNORDERED, *BUFFERS)
+_values = methodcaller("values")
 
 
 class Structure:
@@ -41,15 +43,23 @@ class Glance:
     """
 
     def __init__(self, cell: nn.Module) -> None:
-        self._mappings: list[tuple[Mapping[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
-        self._sequences: list[tuple[Any, tuple[Any, ...]]] = []
+        # Collections that were empty, and the others: their sizes, and the parts of all of them in one row. Noted
+        # before they are described: what another thread changes meanwhile does not look the same at the next call.
+        self._empty: list[Any] = []
+        self._mappings: list[Mapping[str, Any]] = []
+        self._sizes: list[int] = []
+        self._names: list[str] = []
+        self._values: list[Any] = []
+        self._sequences: list[Any] = []
+        self._lengths: list[int] = []
+        self._parts: list[Any] = []
+        self._objects: list[Any] = []
+        self._kinds: list[type] = []
         self._functions: list[tuple[types.FunctionType, list[Any]]] = []
         self._slots: list[tuple[Any, tuple[str, ...], tuple[Any, ...]]] = []
-        self._kinds: list[tuple[Any, type]] = []
         self._settled = True
         self._kind = type(cell)
-        attributes = _own_attributes(cell)
-        self._names, self._values = tuple(attributes), tuple(attributes.values())
+        self._note_parts(_own_attributes(cell))
         self.anatomy = Anatomy(cell, lambda thing: self._note(thing, cell))
         self.anatomy.end_visits()
         self.structure = Structure(self.anatomy.structure)
@@ -64,30 +74,31 @@ class Glance:
         last: Glance | None = vars(cell).get("_glance")
         return last if last is not None and last._holds(cell) else None
 
+    # These run at every call: loops of C where there is one, plain ones elsewhere, and few function calls.
+
     def _holds(self, cell: nn.Module) -> bool:
         """Whether nothing has changed."""
-        attributes = _own_attributes(cell)
+        mappings = (_own_attributes(cell), *self._mappings)
         return (
             self._settled
             and type(cell) is self._kind
-            and _same(attributes.values(), self._values)
-            and _same(attributes, self._names)
-            and self._same_parts()
+            and not any(self._empty)
+            and [*map(len, mappings)] == self._sizes
+            and all(map(is_, chain.from_iterable(map(_values, mappings)), self._values))
+            and all(map(is_, chain.from_iterable(mappings), self._names))
             and self._same_tensors()
-            and all(_same(sequence, parts) for sequence, parts in self._sequences)
-            and all(_same(seen_from_outside(function), values) for function, values in self._functions)
-            and all(_same(_in_slots(thing, names), values) for thing, names, values in self._slots)
+            and (not self._sequences or self._same_sequences())
+            and (not self._objects or all(map(is_, map(type, self._objects), self._kinds)))
+            and (
+                not self._functions or all(_same(seen_from_outside(thing), values) for thing, values in self._functions)
+            )
+            and (not self._slots or all(_same(_in_slots(thing, names), values) for thing, names, values in self._slots))
         )
 
-    # These run at every call: plain loops, and no function calls within.
-
-    def _same_parts(self) -> bool:
-        for mapping, names, values in self._mappings:
-            if len(mapping) != len(values):
-                return False
-            if not all(map(is_, mapping.values(), values)) or not all(map(is_, mapping, names)):
-                return False
-        return all(type(thing) is kind for thing, kind in self._kinds)
+    def _same_sequences(self) -> bool:
+        return [*map(len, self._sequences)] == self._lengths and all(
+            map(is_, chain.from_iterable(self._sequences), self._parts)
+        )
 
     def _same_tensors(self) -> bool:
         for tensor, shape, dtype, device, requires_grad in self._tensors:
@@ -102,7 +113,7 @@ class Glance:
             # They change without any of their parts being replaced.
             self._settled = False
         elif isinstance(thing, list | deque):
-            self._sequences.append((thing, tuple(thing)))
+            self._note_sequence(thing)
         elif isinstance(thing, dict | types.MappingProxyType):
             self._note_mapping(thing)
         elif isinstance(thing, types.FunctionType):
@@ -119,14 +130,28 @@ class Glance:
         if is_walked(thing) and hasattr(thing, "__dict__"):
             attributes = vars(thing)
             if thing is not cell:
-                self._kinds.append((thing, type(thing)))
+                self._objects.append(thing)
+                self._kinds.append(type(thing))
                 self._note_mapping(attributes)
             if isinstance(thing, nn.Module):
                 for name in ("_parameters", "_buffers", "_modules", *HOOKS):
                     self._note_mapping(attributes[name])
 
     def _note_mapping(self, mapping: Mapping[str, Any]) -> None:
-        self._mappings.append((mapping, tuple(mapping), tuple(mapping.values())))
+        (self._mappings if mapping else self._empty).append(mapping)
+        if mapping:
+            self._note_parts(mapping)
+
+    def _note_parts(self, mapping: Mapping[str, Any]) -> None:
+        self._sizes.append(len(mapping))
+        self._names += mapping
+        self._values += mapping.values()
+
+    def _note_sequence(self, sequence: Any) -> None:
+        (self._sequences if sequence else self._empty).append(sequence)
+        if sequence:
+            self._lengths.append(len(sequence))
+            self._parts += sequence
 
     def __deepcopy__(self, _: Any) -> None:
         """A copy of the cell is described anew."""

@@ -60,6 +60,10 @@ class Value:
         return size
 
 
+# Pointwise, though torch does not say so before 2.13.
+_UNTAGGED = frozenset({"leaky_relu", "leaky_relu_backward"})
+
+
 @dataclass(eq=False)
 class Node:
     """`results = target(*args, **kwargs)`; values among the arguments stand for themselves, ROWS for a number."""
@@ -96,7 +100,7 @@ class Node:
 
         The gradients of pointwise operations are of that kind too, though torch does not tag them so.
         """
-        if torch.Tag.pointwise in self.target.tags:
+        if torch.Tag.pointwise in self.target.tags or self.name in _UNTAGGED:
             return True
         forward = getattr(torch.ops.aten, self.name.removesuffix("_backward"), None)
         if forward is None or not self.name.endswith("_backward"):

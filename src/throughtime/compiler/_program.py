@@ -13,6 +13,7 @@ from throughtime.compiler._adjoint import Adjoint, make_adjoint
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Value
 from throughtime.compiler._hoist import hoist, regroup_sums
+from throughtime.compiler._row_numbers import pick_by_row
 from throughtime.compiler._rows import check_random, check_rows
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._simplify import PASSES, Pass
@@ -119,7 +120,7 @@ def _simplify(traced: Trace) -> None:
     """Every pass over the whole graph, forward and backward together, with the grammar checked after each."""
     traced.graph.results = frozenset(_results(traced))
     check_graph(traced.graph, _given(traced), _results(traced))
-    passes: tuple[Pass, ...] = (*PASSES, lambda graph: regroup_sums(graph, traced.state))
+    passes: tuple[Pass, ...] = (pick_by_row, *PASSES, lambda graph: regroup_sums(graph, traced.state))
     for simplify in passes:
         rewriter = simplify(traced.graph)
         for name in _RESULTS:

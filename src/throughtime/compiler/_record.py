@@ -21,8 +21,10 @@ from throughtime.compiler._calls import Calls
 from throughtime.compiler._decompose import DECOMPOSITIONS
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Node, Value
+from throughtime.compiler._products import RowAxes
 from throughtime.compiler._shadow import shadow
 from throughtime.compiler._traced import Source, StepCall, StepSignature, Trace, Traced
+from throughtime.compiler._undo import undone
 from throughtime.compiler._watch import (
     Anatomy,
     anatomies,
@@ -50,11 +52,13 @@ def record(
     signature: StepSignature,
     call: StepCall,
     rows: int,
+    axes: RowAxes,
     *,
     differentiate: bool,
 ) -> Trace:
     """Run one step on so many rows, and its gradient if wanted, and write down what happens."""
-    return _Recording(cell, anatomy, signature, call, rows, differentiate).trace
+    axes.begin(rows)
+    return _Recording(cell, anatomy, signature, call, rows, axes, differentiate).trace
 
 
 class _Recording(TorchDispatchMode):
@@ -67,6 +71,7 @@ class _Recording(TorchDispatchMode):
         signature: StepSignature,
         call: StepCall,
         rows: int,
+        axes: RowAxes,
         differentiate: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -77,7 +82,7 @@ class _Recording(TorchDispatchMode):
         self._alive: list[Tensor] = []
         self._generators: dict[int, Source] = {}
         self._differentiate = differentiate
-        self._calls = Calls()
+        self._calls = Calls(axes)
         devices = {leaf.device for leaf in signature.input_leaves if leaf.device.type == "cuda"}
         # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
         cache = torch.is_autocast_cache_enabled()
@@ -86,6 +91,7 @@ class _Recording(TorchDispatchMode):
         hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
         try:
             with (
+                undone(cell),
                 _foreign_randomness(anatomy.kept),
                 torch.random.fork_rng(list(devices)),
                 torch.inference_mode(False),
@@ -121,7 +127,7 @@ class _Recording(TorchDispatchMode):
         norm = norm_over_rows(cell)
         if norm is not None:
             raise Uncompilable(f"the rows of a batch are not independent: a {norm} in it takes its statistics of them")
-        stand_in = shadow(cell, replace)
+        stand_in = shadow(cell, replace, anatomy.named)
         tensors = [replace(tensor) for tensor in anatomy.tensors]
         self._prepare(stand_in)
         before = anatomies(stand_in)

@@ -205,6 +205,9 @@ def _trailing(node: Node) -> None:
 
 def _trailing_backward(node: Node) -> set[Value]:
     _trailing(node)
+    # torch reads means and deviations as if they lay in order, and those of one step do not if rows come later.
+    if any(value.row_axis not in (None, 0) for value in node.values):
+        raise Uncompilable(f"rows do not come first in aten.{node.name}")
     return {value for value in node.results if not value.has_rows}
 
 
@@ -239,13 +242,20 @@ def _gather(node: Node) -> None:
 def _index(node: Node) -> None:
     """Picking by constant indices along dimensions that are not the rows', or for each row from what has none."""
     source, indices = node.args[0], node.args[1]
-    if not source.has_rows and len([index for index in indices if index is not None]) == 1:
+    given = [index for index in indices if index is not None]
+    if not source.has_rows and (len(given) == 1 or _is_aligned(given)):
         return
     for dim, index in enumerate(indices):
         if index is not None and (index.has_rows or dim == source.row_axis or index.dtype == torch.bool):
             _refuse(node, "picks values out of other rows")
     if node.result.row_axis is None:
         _refuse(node, "moves them away")
+
+
+def _is_aligned(indices: list[Value]) -> bool:
+    """Whether several indices, which meet as in a pointwise operation, have their rows in the same place."""
+    places = {len(index.shape) - index.row_axis for index in indices if index.row_axis is not None}
+    return len(places) == 1 and all(index.dtype != torch.bool for index in indices)
 
 
 def _scatter_into(node: Node) -> None:

@@ -1,42 +1,76 @@
-"""A stand-in for a cell, to run a step with: what the step changes, it changes there."""
+"""A stand-in for a cell, to run a step with: its tensors are others, and what holds any is a copy."""
 
 from __future__ import annotations
 
-import array
 import copy
 import functools
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from throughtime.compiler._errors import Uncompilable
-from throughtime.compiler._watch import PRIMITIVES, SEQUENCES, UNORDERED, is_walked, slots_of, unwatched, watched
+from throughtime.compiler._watch import PRIMITIVES, SEQUENCES, is_walked, slots_of, unwatched, watched
 
 
-def shadow(cell: Any, replace: Callable[[Tensor], Tensor]) -> Any:
-    """A copy of the cell with its tensors replaced, sharing everything else; what a step changes, it changes here."""
-    return _Shadows(replace).of(cell)
+def shadow(cell: Any, replace: Callable[[Tensor], Tensor], named: Sequence[tuple[str, Any]] = ()) -> Any:
+    """A copy of the cell with its tensors replaced.
+
+    What holds no tensors is shared: `mode is FAST` must hold for a stand-in too. What holds some and is among the
+    `named`, which functions of the cell can get at besides, would no longer be itself: that raises `Uncompilable`.
+    """
+    shadows = _Shadows(replace)
+    made = shadows.of(cell)
+    for path, thing in named:
+        if id(thing) in shadows.made and thing is not cell:
+            reason = f"it holds a {type(thing).__name__} with tensors that is also known as `{path}` outside of it"
+            raise Uncompilable(f"{reason}, and might look which one it has")
+    return made
+
+
+def _holds_tensors(thing: Any) -> bool:
+    """Whether there is a tensor or a module anywhere in something that an object may hold."""
+    seen: set[int] = set()
+    waiting = [thing]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Tensor | nn.Module):
+            return True
+        if id(part) not in seen:
+            seen.add(id(part))
+            waiting += _parts(part)
+    return False
+
+
+def _parts(thing: Any) -> list[Any]:
+    if isinstance(thing, SEQUENCES):
+        return list(thing)
+    if isinstance(thing, dict | types.MappingProxyType):
+        return list(thing.values())
+    if isinstance(thing, types.MethodType):
+        return [thing.__self__]
+    if isinstance(thing, functools.partial):
+        return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, PRIMITIVES) or not is_walked(thing):
+        return []
+    return [part for _, part in watched(thing)]
 
 
 class _Shadows:
     def __init__(self, replace: Callable[[Tensor], Tensor]) -> None:
         self._replace = replace
-        self._made: dict[int, Any] = {}
+        self.made: dict[int, Any] = {}
 
     def of(self, thing: Any) -> Any:
         """The shadow of anything an object may hold; what holds no tensors is itself."""
         if isinstance(thing, Tensor):
             return self._replace(thing)
-        if isinstance(thing, PRIMITIVES):
+        if isinstance(thing, PRIMITIVES) or not _holds_tensors(thing):
             return thing
         if isinstance(thing, (*SEQUENCES, dict, types.MappingProxyType)):
             return self._collection(thing)
-        if isinstance(thing, (*UNORDERED, np.ndarray, bytearray, array.array)):
-            return copy.copy(thing)
         if isinstance(thing, types.MethodType | functools.partial):
             return self._bound(thing)
         return self._object(thing) if is_walked(thing) else thing
@@ -59,10 +93,10 @@ class _Shadows:
         return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
 
     def _object(self, thing: Any) -> Any:
-        made = self._made.get(id(thing))
+        made = self.made.get(id(thing))
         if made is not None:
             return made
-        made = self._made[id(thing)] = self._blank(thing)
+        made = self.made[id(thing)] = self._blank(thing)
         if made is thing:
             return thing
         for name in slots_of(thing):

@@ -207,17 +207,20 @@ def split_masks(graph: Graph) -> Rewriter:
 def drop_identities(graph: Graph) -> Rewriter:
     """Views, casts and copies that change nothing."""
     rewriter = Rewriter()
-    copied: set[Value] = set()
     for node in graph.nodes:
         if node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node):
             rewriter.replace(node.result, node.args[0])
-            copied.update(node.results if node.name == "clone" else ())
-        elif node.name in ("view", "_unsafe_view") and node.args[0] in copied:
-            # A view of the copy, whose elements lay side by side; of what was copied there may be none.
+        elif node.name in ("view", "_unsafe_view") and not _is_line(node.args[0]):
+            # Elements that lay side by side when the step was traced need not do so when it runs.
             rewriter.keep(Node(aten.reshape.default, node.args, node.kwargs, node.results))
         else:
             rewriter.keep(node)
     return rewriter
+
+
+def _is_line(value: Value) -> bool:
+    """Whether there is but one dimension, which lies in order whatever its strides."""
+    return sum(size != 1 for size in value.shape) <= 1
 
 
 _SAME_WHEN_SHAPE_IS = frozenset("view _unsafe_view reshape expand slice clone _to_copy squeeze lift_fresh".split())

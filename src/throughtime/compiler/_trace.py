@@ -15,6 +15,7 @@ from throughtime import _nest
 from throughtime.compiler._calls import check_calls
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._merge import merge
+from throughtime.compiler._products import RowAxes
 from throughtime.compiler._record import record
 from throughtime.compiler._traced import BATCHES, StepSignature, Trace
 from throughtime.compiler._watch import Anatomy
@@ -40,11 +41,14 @@ class Tracing:
             outputs, new_state = map(_nest.flatten, call(stand_in, inputs, state))
             return [*outputs, *new_state] if keep_states else outputs, new_state
 
+        axes = RowAxes()
+
         def run(rows: int) -> Trace:
-            return record(cell, anatomy, signature, step, rows, differentiate=differentiate)
+            return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate)
 
         self._run = run
-        self._few, self._many = map(run, BATCHES)
+        # Many first: few may be the size of anything.
+        self._many, self._few = map(run, reversed(BATCHES))
 
     def merged(self) -> Trace:
         """The trace for any number of rows."""

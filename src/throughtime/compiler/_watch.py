@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from throughtime.compiler._names import global_names, named_by
+
 _EMPTY_CELL = types.CellType()
 # Packages whose classes nobody changes.
 _FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", "typing", "enum"})
@@ -63,8 +65,11 @@ class Anatomy:
         self._outside = False
         self._seen: dict[int, int] = {}
         self._tensor_index: dict[int, int] = {}
+        # What functions of the cell get at by a name, and may compare with a part of the cell.
+        self.named: list[tuple[str, Any]] = []
         parts: list[Any] = []
         self._describe(cell, "", parts)
+        parts += [(path, self._seen[id(thing)]) for path, thing in self.named if id(thing) in self._seen]
         self.structure = tuple(parts)
 
     @property
@@ -173,11 +178,12 @@ class Anatomy:
             return
         self._visit(function)
         parts.append(function.__code__)
-        for value in map(function.__globals__.get, function.__code__.co_names):
+        for value in _globals_of(function):
             if type(value) in _PLAIN:
                 parts.append((type(value), value))
             elif is_generator(value):
                 self.kept.append(value)
+        self.named += named_by(function)
         for value in (*_held_by(function), vars(function)):
             self._describe_outside(value, path, parts)
 
@@ -206,8 +212,12 @@ class Anatomy:
 
 def seen_from_outside(function: types.FunctionType) -> list[Any]:
     """The code of a function, what it holds, and the globals that it names."""
-    code, names = function.__code__, function.__globals__
-    return [code, *_held_by(function), *[names.get(name) for name in code.co_names]]
+    return [function.__code__, *_held_by(function), *_globals_of(function)]
+
+
+def _globals_of(function: types.FunctionType) -> list[Any]:
+    known = function.__globals__
+    return [known.get(name) for name in global_names(function.__code__)]
 
 
 def _held_by(function: types.FunctionType) -> list[Any]:

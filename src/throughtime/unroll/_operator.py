@@ -7,9 +7,12 @@ parameters come as arguments, by name. What the backward pass needs leaves the o
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,10 +35,26 @@ from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 _library = torch.library.Library("throughtime", "FRAGMENT")
 _ARGUMENTS = (
     "Tensor[] tensors, Tensor[] inputs, Tensor[] state, Tensor? lengths, str structure, str[] names, "
-    "int number, ScalarType dtype, bool time_major, bool reverse, bool all_states, int? parallel_iterations, bool train"
+    "int number, ScalarType dtype, ScalarType? autocast, bool time_major, bool reverse, bool all_states, "
+    "int? parallel_iterations, bool train"
 )
 _library.define(f"unroll({_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
 _library.define(f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]")
+
+
+class _Options(NamedTuple):
+    """What an unroll is asked for, besides tensors; `autocast` is the dtype that autocast is at work with, if it is."""
+
+    structure: str
+    names: list[str]
+    number: int
+    dtype: torch.dtype
+    autocast: torch.dtype | None
+    time_major: bool
+    reverse: bool
+    all_states: bool
+    parallel_iterations: int | None
+    train: bool
 
 
 @dataclass
@@ -60,28 +79,20 @@ class _Site:
         return [value for value in self.executable.kept if value not in outputs]
 
 
-def _site(
-    inputs: Sequence[Tensor],
-    state: Sequence[Tensor],
-    structure: str,
-    names: Sequence[str],
-    number: int,
-    dtype: torch.dtype,
-    time_major: bool,
-    all_states: bool,
-    train: bool,
-) -> _Site:
+def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], options: _Options) -> _Site:
     """Find the cell and compile it; only shapes and dtypes of the tensors count."""
-    cell = cell_by_number(number)
-    time, batch = inputs[0].shape[:2] if time_major else reversed(inputs[0].shape[:2])
-    with _disable_current_modes(), torch.set_grad_enabled(train):
-        blanks = [_blank(leaf, leaf.shape[2:]) for leaf in inputs]
+    cell = cell_by_number(options.number)
+    time, batch = inputs[0].shape[:2] if options.time_major else reversed(inputs[0].shape[:2])
+    kind = inputs[0].device.type
+    autocast = torch.autocast(kind, options.autocast, enabled=options.autocast is not None, cache_enabled=False)
+    with unseen(), autocast, torch.set_grad_enabled(options.train):
+        blanks = [blank_row(leaf, leaf.shape[2:]) for leaf in inputs]
         state_nest = _nest.pack_as(cell.state_size, list(range(len(state))))
-        blank_state = _nest.map_leaves(lambda i: _blank(state[i], state[i].shape[1:]), state_nest)
-        nest = _nest.pack_as(_template(structure), blanks)
-        step = Step(cell, blank_state, dtype)
-        choice = choose(step, nest, blanks, blank_state, keep_states=all_states, differentiate=train)
-        own = {id(tensor): names.index(name) for name, tensor in _named_tensors(cell)}
+        blank_state = _nest.map_leaves(lambda i: blank_row(state[i], state[i].shape[1:]), state_nest)
+        nest = _nest.pack_as(_template(options.structure), blanks)
+        step = Step(cell, blank_state, options.dtype)
+        choice = choose(step, nest, blanks, blank_state, keep_states=options.all_states, differentiate=options.train)
+        own = {id(tensor): options.names.index(name) for name, tensor in _named_tensors(cell)}
     if choice.executable is None or choice.anatomy is None:
         raise ValueError(
             problem(
@@ -96,12 +107,37 @@ def _site(
             what, fix = "torch.compile cannot see a tensor of the cell", "Register it with `register_buffer`."
             raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
     places = [own[id(tensor)] for tensor in choice.anatomy.tensors]
-    return _Site(cell, choice.anatomy, choice.executable, Padded(batch, time, time_major), places)
+    return _Site(cell, choice.anatomy, choice.executable, Padded(batch, time, options.time_major), places)
 
 
-def _blank(leaf: Tensor, dims: Sequence[int]) -> Tensor:
-    """One row like those of a tensor: features have one size, even where torch.compile leaves it open."""
-    return torch.zeros(1, *map(int, dims), dtype=leaf.dtype, device=leaf.device)
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Nobody looks on: neither modes of torch nor what it notes of them for each thread.
+
+    Inside of an operator torch passes over the kernels that lie behind. A step that is traced there would not get back
+    to them: on a GPU its gradients are computed in other threads, which know nothing of the operator.
+    """
+    with _disable_current_modes(), torch._C._ForceDispatchKeyGuard(*_keys_of_a_thread()):
+        yield
+
+
+@functools.cache
+def _keys_of_a_thread() -> tuple[Any, Any]:
+    """The kernels that torch calls, and passes over, in a thread that has done nothing yet."""
+    found: list[tuple[Any, Any]] = []
+
+    def look() -> None:
+        found.append((torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def blank_row(leaf: Tensor, dims: Sequence[int], rows: Sequence[int] = (1,)) -> Tensor:
+    """One row like those of a tensor: features have one size, even where torch leaves it open."""
+    return torch.zeros(*map(int, (*rows, *dims)), dtype=leaf.dtype, device=leaf.device)
 
 
 def _template(structure: str) -> Any:
@@ -113,9 +149,10 @@ def _named_tensors(cell: Any) -> list[tuple[str, Tensor]]:
     return [*cell.named_parameters(), *cell.named_buffers()]
 
 
-def _schedule(site: _Site, lengths: Tensor | None, reverse: bool, parallel_iterations: int | None) -> Schedule:
+def _schedule(site: _Site, lengths: Tensor | None, options: _Options) -> Schedule:
     checked = check_lengths(lengths, site.form.batch_size)
-    return make_schedule(site.form, checked, reverse=reverse, blocks=parallel_iterations is not None)
+    blocks = options.parallel_iterations is not None
+    return make_schedule(site.form, checked, reverse=options.reverse, blocks=blocks)
 
 
 def _forward(
@@ -123,36 +160,28 @@ def _forward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
-    structure: str,
-    names: list[str],
-    number: int,
-    dtype: torch.dtype,
-    time_major: bool,
-    reverse: bool,
-    all_states: bool,
-    parallel_iterations: int | None,
-    train: bool,
+    *rest: Any,
 ) -> list[Tensor]:
     """Outputs, all states if wanted, the final state, and what is kept for the backward pass."""
-    site = _site(inputs, state, structure, names, number, dtype, time_major, all_states, train)
-    schedule = _schedule(site, lengths, reverse, parallel_iterations)
+    options = _Options(*rest)
+    site = _site(inputs, state, options)
+    schedule = _schedule(site, lengths, options)
     if not schedule.active:
-        return _no_steps(site, inputs, state, all_states)
+        return _no_steps(site, inputs, state, options.all_states)
     begin_sequence(site.cell)
     rows = [schedule.rows(leaf) for leaf in inputs]
-    site.cell.check_values(_nest.pack_as(_template(structure), rows))
+    site.cell.check_values(_nest.pack_as(_template(options.structure), rows))
     noise = Noise(site.cell, rows[0].device, is_random=False)
     executable = site.executable
     steps = schedule.steps
     drawn = draw(executable, steps, noise)
-    call = Call(executable, steps, noise, drawn, parallel_iterations)
+    chunk = options.parallel_iterations
+    call = Call(executable, steps, noise, drawn, chunk)
     env = environment(call, site.in_order(tensors), rows)
-    outputs, final, kept = executable.forward(
-        env, schedule.sort(list(state)), schedule.steps, noise.generator, parallel_iterations
-    )
+    outputs, final, kept = executable.forward(env, schedule.sort(list(state)), steps, noise.generator, chunk)
     final = schedule.unsort(final)
     # States are among the outputs, after those of the cell, and past their end they are copied through.
-    count = len(outputs) - (len(final) if all_states else 0)
+    count = len(outputs) - (len(final) if options.all_states else 0)
     restored = [schedule.restore(leaf) for leaf in outputs[:count]]
     restored += [schedule.restore(leaf, fill=last) for leaf, last in zip(outputs[count:], final, strict=False)]
     return _apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
@@ -203,17 +232,9 @@ def _fake_forward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
-    structure: str,
-    names: list[str],
-    number: int,
-    dtype: torch.dtype,
-    time_major: bool,
-    reverse: bool,
-    all_states: bool,
-    parallel_iterations: int | None,
-    train: bool,
+    *rest: Any,
 ) -> list[Tensor]:
-    site = _site(inputs, state, structure, names, number, dtype, time_major, all_states, train)
+    site = _site(inputs, state, _Options(*rest))
     rows: Any = inputs[0].shape[0] * inputs[0].shape[1]
     if lengths is not None and site.kept:
         rows = torch.library.get_ctx().new_dynamic_size()
@@ -225,28 +246,19 @@ def _backward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
-    structure: str,
-    names: list[str],
-    number: int,
-    dtype: torch.dtype,
-    time_major: bool,
-    reverse: bool,
-    all_states: bool,
-    parallel_iterations: int | None,
-    train: bool,
-    kept: list[Tensor],
-    gradients: list[Tensor | None],
-    wanted: list[bool],
+    *rest: Any,
 ) -> list[Tensor]:
     """The gradients that are wanted, of tensors, inputs and state in this order; `kept` ends with the outputs."""
-    site = _site(inputs, state, structure, names, number, dtype, time_major, all_states, train)
-    schedule = _schedule(site, lengths, reverse, parallel_iterations)
+    *asked, kept, gradients, wanted = rest
+    options = _Options(*asked)
+    site = _site(inputs, state, options)
+    schedule = _schedule(site, lengths, options)
     leaves = [*tensors, *inputs, *state]
     if not schedule.active:
-        passed = _passed_through(site, state, gradients, all_states)
+        passed = _passed_through(site, state, gradients, options.all_states)
         found: list[Tensor | None] = [*[None] * (len(tensors) + len(inputs)), *passed]
     else:
-        found = _found(site, schedule, tensors, inputs, state, kept, gradients, wanted, all_states, parallel_iterations)
+        found = _found(site, schedule, tensors, inputs, state, kept, gradients, wanted, options)
     results = [
         torch.zeros_like(leaf) if gradient is None else gradient
         for leaf, gradient, want in zip(leaves, found, wanted, strict=True)
@@ -280,12 +292,12 @@ def _found(
     kept: list[Tensor],
     gradients: list[Tensor | None],
     wanted: list[bool],
-    all_states: bool,
-    parallel_iterations: int | None,
+    options: _Options,
 ) -> list[Tensor | None]:
     executable, program = site.executable, site.executable.program
     rows = [schedule.rows(leaf) for leaf in inputs]
-    call = Call(executable, schedule.steps, Noise(site.cell, rows[0].device, is_random=False), {}, parallel_iterations)
+    chunk = options.parallel_iterations
+    call = Call(executable, schedule.steps, Noise(site.cell, rows[0].device, is_random=False), {}, chunk)
     env = environment(call, site.in_order(tensors), rows)
     extra = len(site.kept)
     env.update(zip(site.kept, kept[:extra], strict=True))
@@ -293,7 +305,7 @@ def _found(
     count = len(program.outputs)
     output_gradients = [None if leaf is None else schedule.rows(leaf) for leaf in gradients[:count]]
     final = gradients[count : count + len(state)]
-    every = gradients[count - len(state) : count] if all_states else [None] * len(state)
+    every = gradients[count - len(state) : count] if options.all_states else [None] * len(state)
     state_gradients = [
         _of_final_state(schedule, site.form.time_major, *pair) for pair in zip(final, every, strict=True)
     ]
@@ -306,7 +318,7 @@ def _found(
         state_gradients,
         schedule.steps,
         needed,
-        parallel_iterations,
+        chunk,
     )
     by_tensor: list[Tensor | None] = [None] * len(tensors)
     for place, gradient in zip(site.places, found[: len(site.places)], strict=True):
@@ -335,31 +347,20 @@ def _fake_backward(
     inputs: list[Tensor],
     state: list[Tensor],
     lengths: Tensor | None,
-    structure: str,
-    names: list[str],
-    number: int,
-    dtype: torch.dtype,
-    time_major: bool,
-    reverse: bool,
-    all_states: bool,
-    parallel_iterations: int | None,
-    train: bool,
-    kept: list[Tensor],
-    gradients: list[Tensor | None],
-    wanted: list[bool],
+    *rest: Any,
 ) -> list[Tensor]:
     leaves = [*tensors, *inputs, *state]
-    return [leaf.new_empty(leaf.shape) for leaf, want in zip(leaves, wanted, strict=True) if want]
+    return [leaf.new_empty(leaf.shape) for leaf, want in zip(leaves, rest[-1], strict=True) if want]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, steps, state, lengths, structure, names, number, dtype, time_major, reverse, all_states, *rest = inputs
+    tensors, steps, state, lengths, *rest = inputs
     with torch.no_grad():
-        site = _site(steps, state, structure, names, number, dtype, time_major, all_states, rest[-1])
+        site = _site(steps, state, _Options(*rest))
     outputs = len(site.executable.program.outputs)
     split = outputs + len(state)
     ctx.counts = (len(tensors), len(steps), len(state), outputs)
-    ctx.options = (structure, names, number, dtype, time_major, reverse, all_states, *rest)
+    ctx.options = rest
     ctx.has_lengths = lengths is not None
     known = [] if lengths is None else [lengths]
     ctx.save_for_backward(*tensors, *steps, *state, *known, *output[split:], *output[:outputs])
@@ -387,8 +388,9 @@ def _autograd(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
         )
     )
     found = [next(results) if want else None for want in wanted]
-    nothing = [None] * (1 + len(ctx.options))
-    return (found[:first], found[first:second], found[second:], *nothing)
+    # An empty list, of names where there are no parameters, is one of tensors to torch.
+    nothing: list[Any] = [[] if option == [] else None for option in ctx.options]
+    return (found[:first], found[first:second], found[second:], None, *nothing)
 
 
 _library.impl("unroll", _forward, "CompositeExplicitAutograd")

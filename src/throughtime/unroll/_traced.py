@@ -10,22 +10,26 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import problem
 from throughtime.cells._base import RNNCell
+from throughtime.unroll._exported import unroll_exported
 from throughtime.unroll._operator import OPERATOR
 
 
 def is_one_operator(cell: Any, inputs: Any) -> bool:
     """Whether torch.compile is looking on and can see the call as one node: a `tt.RNNCell` on padded inputs.
 
-    Other calls are traced step by step, on the reference.
+    Or torch.export, for which it is written out. Other calls are traced step by step, on the reference.
     """
     return (
         torch.compiler.is_compiling()
-        # `is_exporting()` is true for whoever compiles, before torch 2.12.
-        and not torch.compiler._is_exporting_flag
-        and isinstance(cell, RNNCell)
+        and (isinstance(cell, RNNCell) or _is_exporting())
         and all(not isinstance(size, torch.Size) or len(size) for size in _nest.flatten(cell.state_size))
         and _is_plain(inputs)
     )
+
+
+def _is_exporting() -> bool:
+    # `is_exporting()` is true for whoever compiles, before torch 2.12.
+    return bool(torch.compiler._is_exporting_flag)
 
 
 def _is_plain(inputs: Any) -> bool:
@@ -48,20 +52,25 @@ def unroll_as_operator(
     all_states: bool = False,
 ) -> tuple[Any, ...]:
     """What `dynamic_rnn` returns."""
+    lengths = sequence_length
+    if lengths is not None and not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths)
+    if _is_exporting():
+        return unroll_exported(
+            cell, inputs, lengths, initial_state, dtype, time_major, reverse=reverse, all_states=all_states
+        )
     leaves = _nest.flatten(inputs)
+    device = leaves[0].device
     batch = leaves[0].shape[1 if time_major else 0]
     if initial_state is None:
         if dtype is None:
             missing = "If no `initial_state` is provided, `dtype` must be specified"
             fix = "Pass `dtype=torch.float32`, or `initial_state`."
             raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
-        initial_state = cell.zero_state(batch, dtype, device=leaves[0].device)
+        initial_state = cell.zero_state(batch, dtype, device=device)
     state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
-    state_leaves = [leaf.to(leaves[0].device) for leaf in _nest.flatten(state)]
+    state_leaves = [leaf.to(device) for leaf in _nest.flatten(state)]
     output_dtype = state_leaves[0].dtype if dtype is None else dtype
-    lengths = sequence_length
-    if lengths is not None and not isinstance(lengths, Tensor):
-        lengths = torch.tensor(lengths)
     named = list(cell.named_parameters()) + list(cell.named_buffers())
     tensors = [tensor for _name, tensor in named]
     train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state_leaves])
@@ -74,6 +83,7 @@ def unroll_as_operator(
         [name for name, _tensor in named],
         cell.number,
         output_dtype,
+        torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
         time_major,
         reverse,
         all_states,
