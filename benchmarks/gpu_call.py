@@ -1,7 +1,9 @@
 """What a call on a GPU costs the host: microseconds of Python around the kernels, by part, without waiting for any.
 
-An LSTM over short sequences, so that the host, not the card, takes the time; the long ones show what grows. Every part
-of a call is timed where it is called; what the parts leave of the whole is everything else.
+An LSTM over short sequences, so that the host, not the card, takes the time; the long ones show what grows. *Packed
+anew* has other lengths at every call, as batches of training have; with *one thread* torch runs the backward pass where
+it is called, and not in a thread of its own. Every part of a call is timed where it is called; what the parts leave of
+the whole is everything else.
 
     python benchmarks/gpu_call.py [--rounds N]
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -50,17 +53,25 @@ class Case(NamedTuple):
     mode: str
     lengths: str
     time: int = 16
+    threads: bool = True
 
 
 CASES = [
     Case(f"{dtype_name} {lengths} {mode}", dtype, mode, lengths)
     for dtype_name, dtype in (("kernels", torch.float32), ("graphs", torch.float64))
-    for lengths in ("dense", "lengths", "packed")
+    for lengths in ("dense", "lengths", "packed", "packed anew")
     for mode in ("inference", "training")
 ] + [
-    Case(f"kernels {lengths} long training", torch.float32, "training", lengths, 512) for lengths in ("dense", "packed")
+    case
+    for lengths in ("dense", "packed")
+    for case in (
+        Case(f"kernels {lengths} long training", torch.float32, "training", lengths, 512),
+        Case(f"kernels {lengths} training, one thread", torch.float32, "training", lengths, threads=False),
+    )
 ]
 BATCH, SIZE = 32, 64
+FRESH = 100
+"""Batches with lengths of their own: more than anybody keeps anything about."""
 
 
 @contextlib.contextmanager
@@ -90,24 +101,40 @@ def clocks() -> Iterator[dict[str, float]]:
 
 def call_of(case: Case) -> Callable[[], Any]:
     cell = tt.LSTMCell(SIZE, input_size=SIZE).to("cuda", case.dtype)
-    x = torch.randn(BATCH, case.time, SIZE, device="cuda", dtype=case.dtype)
-    ends = torch.randint(1, case.time + 1, (BATCH,), generator=torch.Generator().manual_seed(0))
-    given: Tensor | PackedSequence = x
-    if case.lengths == "packed":
-        given = pack_padded_sequence(x, ends, batch_first=True, enforce_sorted=False)
-    data = given.data if isinstance(given, PackedSequence) else given
-    lengths = ends if case.lengths == "lengths" else None
-
-    def run() -> Tensor:
-        outputs = tt.dynamic_rnn(cell, given, lengths, dtype=case.dtype)[0]
-        return outputs.data if isinstance(outputs, PackedSequence) else outputs
-
-    if case.mode == "inference":
-        return torch.inference_mode()(run)
-    data.requires_grad_()
     weights = list(cell.parameters())
-    cotangent = torch.ones_like(run())
-    return lambda: torch.autograd.grad(run(), [data, *weights], cotangent)
+    random = torch.Generator().manual_seed(0)
+    batches = [_batch(case, random) for _ in range(FRESH if case.lengths == "packed anew" else 1)]
+    if case.mode == "inference":
+        turns = itertools.cycle(batches)
+        return torch.inference_mode()(lambda: _run(cell, *next(turns), case.dtype))
+    for given, _ in batches:
+        _data(given).requires_grad_()
+    pulls = [torch.ones_like(_run(cell, *batch, case.dtype)) for batch in batches]
+    pulled = itertools.cycle(zip(batches, pulls, strict=True))
+
+    def train() -> Any:
+        batch, pull = next(pulled)
+        with torch.autograd.set_multithreading_enabled(case.threads):
+            return torch.autograd.grad(_run(cell, *batch, case.dtype), [_data(batch[0]), *weights], pull)
+
+    return train
+
+
+def _batch(case: Case, random: torch.Generator) -> tuple[Any, Tensor | None]:
+    """Sequences, and their lengths if they are given beside them."""
+    x = torch.randn(BATCH, case.time, SIZE, device="cuda", dtype=case.dtype)
+    ends = torch.randint(1, case.time + 1, (BATCH,), generator=random)
+    if case.lengths.startswith("packed"):
+        return pack_padded_sequence(x, ends, batch_first=True, enforce_sorted=False), None
+    return x, ends if case.lengths == "lengths" else None
+
+
+def _run(cell: Any, given: Any, lengths: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return _data(tt.dynamic_rnn(cell, given, lengths, dtype=dtype)[0])
+
+
+def _data(given: Any) -> Tensor:
+    return given.data if isinstance(given, PackedSequence) else given
 
 
 def measure(case: Case, rounds: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
@@ -103,3 +104,35 @@ def _measured(cell: Any, inputs: Tensor, batch: Batch, backend: str, options: An
     sources = [inputs, *cell.parameters()]
     gradients = torch.autograd.grad(leaves, sources, pulls, allow_unused=True, materialize_grads=True)
     return [tensor.detach() for tensor in (*leaves, *gradients)]
+
+
+def check_states(form: str, lengths: list[int], device: str) -> None:
+    """States in the order of the batch, where rows run in that of their lengths; second gradients, too."""
+    torch.manual_seed(3)
+    cell = tt.LSTMCell(7, input_size=4).double()
+    inputs, state = torch.randn(5, 5, 4, dtype=torch.double), torch.randn(2, 5, 7, dtype=torch.double)
+
+    def measured(backend: str, device: str, dtype: torch.dtype) -> list[Tensor]:
+        own = copy.deepcopy(cell).to(device, dtype)
+        x, start = (leaf.to(device, dtype).requires_grad_() for leaf in (inputs, state))
+        found = []
+        # The second time the call is known.
+        for _ in range(2):
+            given: Any = pack_padded_sequence(x, torch.tensor(lengths), True, False) if form == "packed" else x
+            with tt.backend(backend):
+                outputs, last = tt.dynamic_rnn(
+                    own, given, None if form == "packed" else lengths, tt.LSTMStateTuple(*start), dtype=dtype
+                )
+            outputs = outputs.data if form == "packed" else outputs
+            leaves = [x, start, *own.parameters()]
+            first = torch.autograd.grad([outputs.sum(), (last.h**2 + last.c).sum()], leaves, create_graph=True)
+            plain = torch.autograd.grad([outputs.sum(), (last.h**2 + last.c).sum()], leaves, retain_graph=True)
+            second = torch.autograd.grad(sum((gradient**2).sum() for gradient in first), leaves)
+            found += [outputs, *last, *first, *plain, *second]
+        return [leaf.detach() for leaf in found]
+
+    wanted = measured("reference", "cpu", torch.float64)
+    for place, pair in enumerate(zip(measured("triton", device, torch.float32), wanted, strict=True)):
+        got, want = pair
+        error = float((got.double().cpu() - want).norm() / want.norm().clamp_min(1e-6))
+        assert error <= TOLERANCE[torch.float32], f"{form}, tensor {place}: {error:.1e}"

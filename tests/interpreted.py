@@ -11,7 +11,8 @@ import pytest
 import torch
 from triton.runtime import interpreter
 
-from gpu_cases import CELLS, Batch, check
+import throughtime as tt
+from gpu_cases import CELLS, Batch, check, check_states
 
 _patch = interpreter._patch_lang_tensor
 
@@ -37,6 +38,29 @@ def test_several_tiles_of_the_batch_and_many_features() -> None:
 
 def test_half_precision() -> None:
     check("GRU", Batch(4, 3, 8), torch.float16, "cpu")
+
+
+@pytest.mark.parametrize("form", ["lengths", "packed"])
+def test_states_in_the_order_of_the_batch(form: str) -> None:
+    # Once more with the same lengths in another order: what is kept about them is shared.
+    for lengths in ([2, 5, 1, 5, 3], [5, 3, 2, 1, 5]):
+        check_states(form, lengths, "cpu")
+
+
+def test_signs_that_wait() -> None:
+    """Of the inputs, the state and the weights."""
+    cell, x, state = tt.BasicRNNCell(16, input_size=16), torch.randn(3, 4, 16), torch.randn(3, 16)
+    with torch.no_grad():
+        plain = tt.BasicRNNCell(16, input_size=16)
+        plain.load_state_dict(cell.state_dict())
+        plain.kernel.mul_(-1)
+        cell.kernel.data = torch._neg_view(cell.kernel.data)
+        with tt.backend("reference"):
+            want = tt.dynamic_rnn(plain, -x, initial_state=-state)
+        with tt.backend("triton"):
+            for _ in range(2):
+                found = tt.dynamic_rnn(cell, torch._neg_view(x), initial_state=torch._neg_view(state))
+                torch.testing.assert_close(found, want)
 
 
 def test_blocks_of_steps() -> None:

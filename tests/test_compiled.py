@@ -206,7 +206,9 @@ def test_saved_tensors_can_be_moved(backend: str) -> None:
 
 def rows_of_products(run: Callable[[], Any]) -> list[int]:
     """How many rows the products outside of the loop have had at a time."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, acc_events=True
+    ) as profile:
         run()
     events = [event for event in profile.events() if event.name in ("aten::mm", "aten::addmm")]
     return [shape[0] for event in events for shape in event.input_shapes if len(shape) == 2 and shape[1] == 3]
@@ -257,7 +259,9 @@ def test_dense_inputs_are_not_copied(time_major: bool) -> None:
             return dynamic(cell, inputs, None, None, torch.float32, time_major=time_major)
 
     run()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, acc_events=True
+    ) as profile:
         run()
     copies = [event for event in profile.events() if event.name == "aten::copy_" and [40, 50, 3] in event.input_shapes]
     assert copies == []

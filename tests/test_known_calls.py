@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 import throughtime as tt
 from compare import check_close
+from throughtime.cells._base import starts_from_zeros
+from throughtime.compiler import Glance
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -157,6 +159,93 @@ def test_inputs_with_a_sign_that_waits(lengths: list[int] | None) -> None:
     check_close("negated", [want, want], found)
 
 
+def trained(cell: Any, x: Tensor, lengths: list[int] | None, change: Any = None) -> list[Tensor]:
+    """Outputs, state, and all gradients of a call; `change` may do something to the outputs."""
+    outputs, state = tt.dynamic_rnn(cell, x, sequence_length=lengths, dtype=torch.float32)
+    changed = outputs if change is None else change(outputs)
+    leaves = torch.utils._pytree.tree_leaves(state)
+    loss = (changed * torch.arange(changed.numel()).view_as(changed)).sum() + sum(leaf.cos().sum() for leaf in leaves)
+    return [changed, *leaves, *torch.autograd.grad(loss, [x, *cell.parameters()])]
+
+
+CELLS = [tt.LSTMCell(5, input_size=2), tt.BasicRNNCell(5, input_size=2), tt.GRUCell(5, input_size=2)]
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("lengths", [None, [4, 1, 0]])
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)
+def test_with_gradients(cell: Any, lengths: list[int] | None, time_major: bool) -> None:
+    """The first call and the known ones after it, from zeros and from a state, with gradients of gradients."""
+    x = X.clone().requires_grad_()
+    inputs = x.transpose(0, 1).contiguous() if time_major else x
+    start = torch.utils._pytree.tree_map(
+        lambda leaf: torch.rand_like(leaf).requires_grad_(), cell.zero_state(3, X.dtype)
+    )
+
+    def run(given: Any) -> list[Tensor]:
+        outputs, state = tt.dynamic_rnn(cell, inputs, lengths, given, torch.float32, time_major=time_major)
+        leaves = torch.utils._pytree.tree_leaves((outputs, state))
+        wanted = [x, *cell.parameters(), *([] if given is None else torch.utils._pytree.tree_leaves(given))]
+        first = torch.autograd.grad(sum((leaf**3).sum() for leaf in leaves), wanted, create_graph=True)
+        second = torch.autograd.grad(sum((leaf**2).sum() for leaf in first), wanted, allow_unused=True)
+        return [*leaves, *first, *(leaf for leaf in second if leaf is not None)]
+
+    for given in (None, start):
+        with tt.backend("reference"):
+            want = run(given)
+        for _ in range(3):
+            check_close("a call", want, run(given))
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 0]])
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)
+def test_outputs_are_their_owners_to_change(cell: Any, lengths: list[int] | None) -> None:
+    x = X.clone().requires_grad_()
+    want = trained(cell, x, lengths, lambda outputs: outputs * 2)
+    if lengths is None:
+        # The backward pass needs them as they were, and says so.
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                trained(cell, x, lengths, lambda outputs: outputs.mul_(2))
+    else:
+        # It has rows of its own.
+        for _ in range(3):
+            check_close("changed in place", want, trained(cell, x, lengths, lambda outputs: outputs.mul_(2)))
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 0]])
+def test_what_a_call_keeps_goes_with_its_outputs(lengths: list[int] | None) -> None:
+    cell = tt.LSTMCell(5, input_size=2)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(3):
+            outputs, state = tt.dynamic_rnn(cell, X, lengths, dtype=torch.float32)
+            last = weakref.ref(outputs.grad_fn)
+            del outputs, state
+            assert last() is None
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def test_a_stack_begins_with_zeros_only_if_all_its_cells_do() -> None:
+    plain, strange = tt.LSTMCell(3, input_size=3), tt.cells.SLSTMCell(3, input_size=3)
+    wrapped = tt.ResidualWrapper(tt.DropoutWrapper(tt.GRUCell(3, input_size=3)))
+    assert starts_from_zeros(tt.MultiRNNCell([plain, wrapped]))
+    assert not starts_from_zeros(strange)
+    assert not starts_from_zeros(tt.MultiRNNCell([plain, tt.ResidualWrapper(strange)]))
+    assert not starts_from_zeros(LearnedStart(expand=True))
+    assert not starts_from_zeros(tt.ResidualWrapper(LearnedStart(expand=True)))
+
+
+def test_a_cell_with_dropout_is_known_at_a_glance() -> None:
+    cell = tt.DropoutWrapper(tt.LSTMCell(2, input_size=2), output_keep_prob=0.5)
+    for _ in range(2):
+        tt.dynamic_rnn(cell, X, dtype=torch.float32)
+    assert Glance.last(cell) is not None
+
+
 def test_batches_of_gradients() -> None:
     cell, x = tt.GRUCell(2, input_size=2), X.clone().requires_grad_()
     with tt.backend("reference"):
@@ -212,3 +301,38 @@ def test_methods_of_other_kinds_are_watched(change: Any, monkeypatch: pytest.Mon
     with tt.backend("reference"):
         check_close("changed", runs(cell, 1)[0], after)
     assert not torch.equal(before[0], after[0])
+
+
+@pytest.mark.parametrize("backend", ["numba", "aten"])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_outputs_that_are_changed_in_place_are_noticed(backend: str, time_major: bool) -> None:
+    """They are no views of something else, and what the backward pass needs of them is not silently another."""
+    cell, x = tt.GRUCell(5, input_size=2), X.clone().requires_grad_()
+    for _ in range(3):
+        with tt.backend(backend):
+            outputs, _ = tt.dynamic_rnn(cell, x, dtype=torch.float32, time_major=time_major)
+        outputs.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            outputs.sum().backward()
+
+
+class Echo(tt.RNNCell):
+    """A cell that gives its inputs back, twice."""
+
+    state_size, output_size = 2, (2, 2)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> Any:
+        return (inputs, inputs), torch.tanh(inputs + state)
+
+
+@pytest.mark.parametrize("backend", ["numba", "aten"])
+def test_outputs_that_are_the_inputs_are_tensors_of_their_own(backend: str) -> None:
+    x = X.clone().requires_grad_()
+    for _ in range(3):
+        with tt.backend(backend):
+            (one, other), _ = tt.dynamic_rnn(Echo(), x, dtype=torch.float32)
+        one.mul_(2)
+        assert torch.equal(x, X)
+        assert torch.equal(other, X)
+        (gradient,) = torch.autograd.grad((one + 3 * other).sum(), x)
+        assert torch.equal(gradient, torch.full_like(X, 5))

@@ -48,6 +48,24 @@ def test_like_indexing(lengths: list[int], time_major: bool, reverse: bool, dtyp
     assert torch.equal(schedule.restore(rows), restored)
 
 
+@settings(max_examples=40)
+@given(lengths=LENGTHS, dtype=st.sampled_from(DTYPES), width=st.sampled_from([(), (3,), (2, 5)]))
+def test_rows_and_states_at_once(lengths: list[int], dtype: torch.dtype, width: tuple[int, ...]) -> None:
+    """As one after the other; what is not there stays away."""
+    form = Padded(len(lengths), 6, time_major=False)
+    schedule = Ragged(form, lengths, reverse=False)
+    leaf, state = leaf_of(schedule, form, width, dtype), (torch.randn(len(lengths), *width) * 3).to(dtype)
+    moves = schedule.moves([leaf])
+    assert moves is not None
+    rows, (inside, nothing) = moves.enter([leaf, None], [state, None])
+    assert torch.equal(rows[0], schedule.rows(leaf))
+    assert torch.equal(inside, moves.order.sort(state))
+    padded, (outside,) = moves.leave(rows, [inside])
+    assert torch.equal(padded[0], schedule.restore(rows[0]))
+    assert torch.equal(outside, state)
+    assert (rows[1], nothing, padded[1]) == (None, None, None)
+
+
 @given(lengths=st.lists(st.integers(-2, 9), max_size=9), most=st.integers(0, 7))
 def test_the_order_of_a_batch(lengths: list[int], most: int) -> None:
     quick, slow = (Order(lengths, most, in_machine_code=quick) for quick in (True, False))

@@ -58,7 +58,7 @@ def test_packed_columns_are_where_a_block_reads_them(results: int) -> None:
     blocks, tile, width, depth = 3, 4, 10, 5
     matrix = torch.randn(depth, results * width)
     packed = pack(group(results, depth, width), {"w": matrix}, 16, blocks, tile)
-    assert packed.shape == (blocks, 16, results * tile)
+    packed = packed.view(blocks, 16, results * tile)
     for block in range(blocks):
         for column in range(results * tile):
             low, high = (column % 2, column // (2 * tile)) if results == 4 else (column % results, 0)
@@ -72,8 +72,7 @@ def test_packed_columns_are_where_a_block_reads_them(results: int) -> None:
 def test_single_columns_are_packed_for_every_block() -> None:
     matrix = torch.randn(5, 7)
     alone = Group((Piece("h", 5, torch.float32),), (Piece("gate", 1, torch.float32),), ("w",), (6,))
-    packed = pack(alone, {"w": matrix}, 16, 3, 1)
-    assert packed.shape == (3, 16, 1)
+    packed = pack(alone, {"w": matrix}, 16, 3, 1).view(3, 16, 1)
     assert torch.equal(packed[:, :5, 0], matrix[:, 6].expand(3, 5))
     assert not packed[:, 5:].any()
 
@@ -81,7 +80,7 @@ def test_single_columns_are_packed_for_every_block() -> None:
 def test_columns_of_several_matrices_and_of_transposed_ones_are_packed_alike() -> None:
     one, other = torch.randn(8, 5).T, torch.randn(5, 8)
     whole = Group((Piece("h", 5, torch.float32),), group(2, 5, 4).results, ("one", "other"), (4, 0))
-    packed = pack(whole, {"one": one, "other": other}, 5, 2, 2)
+    packed = pack(whole, {"one": one, "other": other}, 5, 2, 2).flatten(2)
     beside = torch.stack([one[:, 4:], other[:, :4]], 2)
     assert torch.equal(packed, beside.unflatten(1, (2, 2)).permute(1, 0, 2, 3).flatten(2))
 
@@ -141,7 +140,7 @@ def test_few_geometries_are_compiled_in_search_of_one_that_does_not_spill(monkey
 
     monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
     monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
-    monkeypatch.setattr(_kernel, "_jit", lambda *_: None)
+    monkeypatch.setattr(_kernel, "jit", lambda *_: None)
     monkeypatch.setattr(_launch.Launcher, "__call__", spill)
     with tt.backend("triton"), torch.no_grad():
         tt.dynamic_rnn(tt.LSTMCell(53, input_size=3), torch.zeros(2, 3, 3), dtype=torch.float32)
@@ -192,7 +191,7 @@ def test_other_geometries_are_tried_until_none_is_left(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
     monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
-    monkeypatch.setattr(_kernel, "_jit", lambda *_: None)
+    monkeypatch.setattr(_kernel, "jit", lambda *_: None)
     monkeypatch.setattr(_launch.Launcher, "__call__", refuse)
     cell, x = tt.LSTMCell(47, input_size=3), torch.zeros(2, 3, 3)
     with tt.backend("triton"), torch.no_grad():
@@ -209,7 +208,8 @@ def test_a_driver_that_says_nothing_is_not_asked_twice(monkeypatch: pytest.Monke
 
 
 def test_room_for_exchange_is_apart_and_aligned() -> None:
-    room = _launch.Room([(5, torch.float32, False), (3, torch.float16, True), (7, torch.int32, True)], CPU)
+    exchange = _launch.Exchange([(5, torch.float32, False), (3, torch.float16, True), (7, torch.int32, True)])
+    room = _launch.Room(exchange, CPU)
     addresses = room.addresses()
     assert all(not (address - addresses[0]) % 256 for address in addresses)
     assert [later - sooner for sooner, later in pairwise(addresses)] == [256, 256]
@@ -217,3 +217,6 @@ def test_room_for_exchange_is_apart_and_aligned() -> None:
     lengths = [(len(piece), piece.dtype) for piece in room.tensors()]
     assert lengths == [(5, torch.float32), (3, torch.float16), (7, torch.int32)]
     assert not any(piece.any() for piece in room.tensors()[1:])
+    room.turn()
+    assert room.addresses() == [addresses[0], addresses[2], addresses[1]]
+    assert [len(piece) for piece in room.tensors()] == [5, 7, 3]

@@ -48,8 +48,9 @@ def check_positive_int(name: str, value: Any, *, minimum: int = 1) -> int:
     """`value` as an int of at least `minimum`, or the error that says why not."""
     expected = f"an int of at least {minimum}"
     try:
-        # What torch.compile traces as an int must stay what it is: `index` would make a constant of it.
-        number = value if type(value) is int else operator.index(value)
+        # What torch.compile or torch.export trace as an int must stay what it is: `index` would make a constant of it.
+        is_open = isinstance(value, torch.SymInt)
+        number: int = value if is_open or type(value) is int else operator.index(value)
         if isinstance(value, bool):
             raise TypeError
     except TypeError:

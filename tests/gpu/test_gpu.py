@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import throughtime as tt
-from gpu_cases import CELLS, Batch, check
+from gpu_cases import CELLS, Batch, check, check_states
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,6 +30,13 @@ def test_cells(name: str, batch: Batch, dtype: torch.dtype) -> None:
 )
 def test_options(options: dict[str, object], dtype: torch.dtype) -> None:
     check("LSTM", Batch(7, 10, 72), dtype, "cuda", **options)
+
+
+@pytest.mark.parametrize("form", ["lengths", "packed"])
+def test_states_in_the_order_of_the_batch(form: str) -> None:
+    # Once more with the same lengths in another order: what is kept about them is shared.
+    for lengths in ([2, 5, 1, 5, 3], [5, 3, 2, 1, 5]):
+        check_states(form, lengths, "cuda")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 import throughtime as tt
 from backends import lengths_for
 from descriptors import BY_NAME, Case, Descriptor
-from throughtime.backends import _step_blocks
+from throughtime.backends import _joining, _step_blocks
 from user_cells import USER_CELLS
 
 pytestmark = [
@@ -102,6 +102,24 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
     check(CELLS[name].case(7, 35, dtype), [35, 0, 1, 34, 30, 33, 5])
 
 
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_rows_of_several_blocks_of_threads(name: str, dtype: torch.dtype) -> None:
+    check(BY_NAME[name].case(33, 35, dtype, units=520), lengths_for(33, 35))
+
+
+def test_long_rows_that_are_reduced() -> None:
+    check(BY_NAME["LayerNormLSTM"].case(33, 35, torch.float32, units=520), lengths_for(33, 35))
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("lengths", ["dense", "ragged"])
+def test_deep_products_in_parts(dtype: torch.dtype, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_joining, "DEEP_BYTES", 0)
+    ends = lengths_for(33, 35) if lengths == "ragged" else None
+    check(Descriptor("own", tt.LSTMCell).case(33, 35, dtype, units=72), ends)
+
+
 @pytest.mark.parametrize("batch", [1, 5, 33, 100])
 @pytest.mark.parametrize("lengths", ["dense", "ragged"])
 @pytest.mark.parametrize("options", [{}, {"all_states": True}, {"parallel_iterations": 20}, {"checkpoint_every": 37}])
@@ -149,6 +167,33 @@ def test_auto_takes_graphs_and_says_why_not_the_kernels() -> None:
     plan = tt.explain(Rolls().cuda(), torch.zeros(2, 9, 4, device="cuda"), dtype=torch.float32)
     assert plan.backend == "reference"
     assert "its loop draws random numbers" in plan.reasons["aten"]
+
+
+@pytest.fixture
+def _as_tf32() -> Any:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("_as_tf32")
+def test_auto_takes_fused_steps_where_matrices_do_not_stay_on_chip() -> None:
+    cell, x = tt.LSTMCell(2048, input_size=8).cuda(), torch.randn(128, 12, 8, device="cuda")
+    assert tt.explain(tt.LSTMCell(256, input_size=8).cuda(), x, dtype=torch.float32).backend == "triton"
+    with tt.backend("triton"):
+        assert tt.explain(cell, x, dtype=torch.float32).backend == "triton"
+    plan = tt.explain(cell, x, dtype=torch.float32)
+    assert plan.backend == "aten"
+    assert "µs as kernels one after another" in plan.reasons["triton"]
+    assert plan.source.count("@triton.jit") == 2, "one fused kernel forward, one backward"
+    want = run(cell, x, "reference")
+    wanted = torch.autograd.grad(want.square().sum(), list(cell.parameters()))
+    for _ in range(3):
+        found = run(cell, x)
+        torch.testing.assert_close(found, want, atol=1e-3, rtol=1e-2)
+        for got, one in zip(torch.autograd.grad(found.square().sum(), list(cell.parameters())), wanted, strict=True):
+            assert float((got - one).norm() / one.norm()) < 5e-3
 
 
 def test_streams_other_than_the_default() -> None:

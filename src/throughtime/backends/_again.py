@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from throughtime.backends._moves import shifted
+from throughtime.backends._rephrase import add_products
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Graph, Node, Program, Value
@@ -44,7 +44,7 @@ class Again:
             states = {*program.state, *(program.new_state[index] for index in starts)} & {*program.state, *kept}
             rest = [value for value in wanted if value not in states]
             nodes = leading_to(program, rest, there | states)
-            again = cls(program, TorchFunction("again", _added_up(nodes, rest), rest, ()))
+            again = cls(program, TorchFunction("again", Graph(add_products(nodes, rest)).needed_for(rest), rest, ()))
             if starts.issuperset(again.states):
                 break
             starts.update(again.states)
@@ -89,30 +89,6 @@ _LIGHT = frozenset(
     "slice cat view t expand select unsqueeze squeeze permute transpose clone split split_with_sizes unbind "
     "_to_copy sum mean amax var_mean native_layer_norm _softmax".split()
 )
-
-
-def _added_up(nodes: list[Node], gives: Sequence[Value]) -> list[Node]:
-    """`x @ W + h @ U` with the second product added to the first where that lies: a third of the way through memory."""
-    graph = Graph(nodes)
-    made, users = graph.producers(), graph.users()
-
-    def is_used_up(value: object) -> bool:
-        return isinstance(value, Value) and value in made and value not in gives and len(users[value]) == 1
-
-    changed: dict[int, Node] = {}
-    for node in nodes:
-        if (
-            node.target is not torch.ops.aten.add.Tensor
-            or node.arg("alpha") != 1
-            or not all(map(is_used_up, node.args))
-        ):
-            continue
-        total, product = node.args
-        # The sum is fresh memory of this function: the result of another sum or product, never of a view.
-        fresh = made[total].name in ("add", "mm") and total.shape == product.shape and total.dtype == product.dtype
-        if made[product].name == "mm" and fresh:
-            changed[id(node)] = Node(torch.ops.aten.addmm_.default, (total, *made[product].args), {}, node.results)
-    return Graph([changed.get(id(node), node) for node in nodes]).needed_for(gives)
 
 
 def previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
-"""A call that is nothing but its kernel: small networks are called often, and every microsecond around one counts.
+"""A forward pass that is nothing but its kernel: small networks are called often, and every microsecond counts.
 
-Without gradients, an unroll often has no work outside of its kernel. Where all that the kernel reads lies in the
-inputs, in the state, or in a known place of one of the cell's tensors, its addresses are all there is to find out at
-a call.
+An unroll often has no work outside of its kernel. Where all that the kernel reads lies in the inputs, in the state, or
+in a known place of one of the cell's tensors, its addresses are all there is to find out at a call.
 """
 
 from __future__ import annotations
@@ -13,11 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from throughtime.backends._execute import Executable
+from throughtime.backends._execute import Executable, row_shape
+from throughtime.backends._memory import empty
 from throughtime.backends._numba_loop import NumbaLoop
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.compiler import Value
+
+_CPU = torch.device("cpu")
 
 
 class _Place(NamedTuple):
@@ -40,16 +42,16 @@ class Direct:
         places: dict[Value, _Place],
     ) -> None:
         program = executable.program
+        stored, outputs = program.loop.stored, set(program.outputs)
         self._kernel = loop.kernel
         self._threads = torch.get_num_threads()
         self._usual = steps, self._kernel.divide(steps, 0, len(steps.active), self._threads)
         self._inputs = [program.inputs.index(value) for value in loop.streams]
         self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
         self._matrices = [places[value] for value in loop.matrices]
-        self._shapes = [
-            ([size for size in value.shape if isinstance(size, int)], value.dtype) for value in program.loop.stored
-        ]
-        self._outputs = [program.loop.stored.index(value) for value in program.outputs]
+        self._shapes = [(value in outputs, row_shape(value), value.dtype) for value in stored]
+        self._outputs = [stored.index(value) for value in program.outputs]
+        self._kept = [] if program.adjoint is None else [stored.index(value) for value in executable.kept]
         # Parts of these are at known distances from their beginnings only as long as they lie in memory as they do now.
         self._strides = [(place.tensor, tensors[place.tensor].stride()) for place in places.values()]
 
@@ -57,12 +59,13 @@ class Direct:
     def of(cls, executable: Executable, steps: Steps, tensors: Sequence[Tensor]) -> Direct | None:
         """The direct way of a call like one that has just run; None if there is more to it than a kernel."""
         program, loop = executable.program, executable.loops[0]
-        if program.adjoint is not None or not isinstance(loop, NumbaLoop) or not steps.total:
+        if not isinstance(loop, NumbaLoop) or not steps.total or loop.lagged:
             return None
-        if program.drawn.nodes or executable.works_before or program.after.nodes or loop.lagged:
+        if program.drawn.nodes or executable.works_before or program.after.nodes:
             return None
         outputs, stored = set(program.outputs), set(program.loop.stored)
-        if not stored.issuperset(outputs) or len(outputs) < len(program.outputs):
+        kept = set() if program.adjoint is None else set(executable.kept)
+        if not stored.issuperset(outputs | kept) or len(outputs) < len(program.outputs):
             return None
         if any(tensor.is_neg() for tensor in tensors):
             # Their signs wait until somebody reads them, and a kernel reads memory.
@@ -76,19 +79,60 @@ class Direct:
         places = _places(wanted, env, tensors)
         return None if places is None else cls(executable, loop, steps, tensors, places)
 
-    def run(
-        self, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor], steps: Steps
-    ) -> list[Tensor] | None:
-        """The outputs [N, ...]; the state changes in place. None if something lies elsewhere than it did."""
-        if torch.get_num_threads() != self._threads or not all(leaf.ndim for leaf in state):
-            return None
-        if any(not leaf.is_contiguous() or leaf.is_neg() for leaf in inputs):
-            return None
+    def fits(self, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
+        """Whether everything lies in memory as it did."""
+        if torch.get_num_threads() != self._threads:
+            return False
+        for leaf in inputs:
+            if not leaf.is_contiguous() or leaf.is_neg():
+                return False
         for index, strides in self._strides:
             if tensors[index].stride() != strides or tensors[index].is_neg():
-                return None
+                return False
+        return True
+
+    def forward(
+        self,
+        tensors: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        state: Sequence[Tensor],
+        steps: Steps,
+        leading: tuple[int, int] | None,
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """The outputs, the final state, and what the backward pass needs, for arguments that fit."""
+        carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+        stored = self.run(tensors, inputs, carried, steps, leading)
+        return [stored[place] for place in self._outputs], carried, [stored[place] for place in self._kept]
+
+    def outputs(
+        self,
+        tensors: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        state: Sequence[Tensor],
+        steps: Steps,
+        leading: tuple[int, int] | None,
+    ) -> list[Tensor]:
+        """The outputs alone; the state changes in place."""
+        stored = self.run(tensors, inputs, state, steps, leading)
+        return [stored[place] for place in self._outputs]
+
+    def run(
+        self,
+        tensors: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        carried: Sequence[Tensor],
+        steps: Steps,
+        leading: tuple[int, int] | None,
+    ) -> list[Tensor]:
+        """All that the kernel stores [N, ...], outputs with the axes `leading` if there are some; `carried` changes."""
+        rows = steps.total
+        stored = [
+            empty((rows, *shape), dtype, _CPU)
+            if leading is None or not visible
+            else torch.empty(size=(*leading, *shape), dtype=dtype, device=_CPU)
+            for visible, shape, dtype in self._shapes
+        ]
         starts = [tensor.data_ptr() for tensor in tensors]
-        stored = [torch.empty((steps.total, *shape), dtype=dtype, device="cpu") for shape, dtype in self._shapes]
         usual, division = self._usual
         if steps is not usual:
             division = self._kernel.divide(steps, 0, len(steps.active), self._threads)
@@ -102,9 +146,9 @@ class Direct:
                 ],
             ],
             [(starts[tensor] + offset, *strides) for tensor, offset, strides in self._matrices],
-            [*[leaf.data_ptr() for leaf in state], *[stream.data_ptr() for stream in stored]],
+            [*[leaf.data_ptr() for leaf in carried], *[stream.data_ptr() for stream in stored]],
         )
-        return [stored[place] for place in self._outputs]
+        return stored
 
 
 def _places(wanted: Sequence[Value], env: Env, tensors: Sequence[Tensor]) -> dict[Value, _Place] | None:

@@ -16,6 +16,7 @@ from throughtime.backends._memory import empty as _reused
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
+from throughtime.backends._zeros import shared_zeros
 from throughtime.compiler import Graph, Node, Program, Section, Value
 
 Loops = Sequence[Any]
@@ -32,14 +33,19 @@ class Executable:
         self.program = program
         self.loops = loops
         adjoint = program.adjoint
+        self._on_gpu = on_gpu = all(getattr(loop, "on_gpu", False) for loop in loops)
+        # Whether the loops read the state they begin with where it lies; others change it in place.
+        self._takes_starts = all(getattr(loop, "takes_starts", False) for loop in loops)
+        # Whether they take the rows of states in the order of the batch.
+        self.sorts_states = self._takes_starts
         wanted = {*program.outputs, *program.kept}
         read = {*loops[0].takes, *program.after.takes, *wanted}
         self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})
-        self._invariant = _function(program.invariant, read | {*program.before.takes})
+        self._invariant = _function(program.invariant, read | {*program.before.takes}, on_gpu=on_gpu)
         # What nobody outside will see may lie in memory that is used again.
         outputs = set(program.outputs)
-        self._before = _function(program.before, read, reuse=set(program.before.gives) - outputs)
-        self._after = _function(program.after, wanted)
+        self._before = _function(program.before, read, reuse=set(program.before.gives) - outputs, on_gpu=on_gpu)
+        self._after = _function(program.after, wanted, on_gpu=on_gpu)
         self._streams = _Streams(program.loop.stored, visible=outputs)
         # Whether anything is drawn besides what is drawn ahead of everything else.
         self.is_random = any(
@@ -54,8 +60,9 @@ class Executable:
         if adjoint is not None:
             gradients = set(adjoint.gradients)
             read = {*loops[1].takes, *adjoint.after.takes, *gradients}
-            self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes})
-            self._adjoint_before = _function(adjoint.before, read, reuse=set(adjoint.before.gives) - gradients)
+            self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes}, on_gpu=on_gpu)
+            reuse = set(adjoint.before.gives) - gradients
+            self._adjoint_before = _function(adjoint.before, read, reuse=reuse, on_gpu=on_gpu)
             self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
             self._lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
@@ -74,6 +81,15 @@ class Executable:
         """What blocks of steps keep for the backward pass when memory is swapped."""
         lagged = [index for index, _, _ in self._lagged]
         return Keeping(self.program, self.kept, lagged, is_random=self.is_random)
+
+    @cached_property
+    def constant(self) -> list[int]:
+        """The places of those outputs and, after them, states that have no gradient."""
+        program, adjoint = self.program, self.program.adjoint
+        outputs = program.outputs if adjoint is None else adjoint.output_tangents
+        without = [tangent is None for tangent in outputs] + [False] * len(program.state)
+        values = [*program.outputs, *program.state]
+        return [place for place, none in enumerate(without) if none or not values[place].dtype.is_floating_point]
 
     @property
     def works_before(self) -> bool:
@@ -106,20 +122,34 @@ class Executable:
         """
         program = self.program
         self._invariant.run(0, env, generators)
-        carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-        device = carried[0].device
+        device = state[0].device
+        outside = self.works_before or self._after.gives
+        in_one = kept is None and (chunk is None or chunk >= len(steps.active) or not outside)
+        starts, carried = self._begin(state, state, in_one=in_one)
         if kept is not None:
             return self._forward_keeping(env, carried, steps, generators, kept)
-        outside = self.works_before or self._after.gives
-        if chunk is None or chunk >= len(steps.active) or not outside:
+        if in_one:
             # Packed rows are unpacked before anybody sees them.
             stored = self._streams.make(steps.total, device, hidden=steps.is_ragged)
-            self._run_forward(env, carried, steps, generators, stored)
+            self._run_forward(env, carried, steps, generators, stored, starts)
             return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
         whole = _Whole(steps.total, list(dict.fromkeys([*program.outputs, *self.kept])), device)
         for block, rows, _ in _blocks(steps, _every(steps, chunk)):
             self._run_block(env, carried, block, rows, generators, whole)
         return [whole[value] for value in program.outputs], carried, {value: whole[value] for value in self.kept}
+
+    def _begin(
+        self, likes: Sequence[Tensor], given: Sequence[Tensor | None], *, in_one: bool
+    ) -> tuple[list[Tensor] | None, list[Tensor]]:
+        """What a loop begins with, zeros where nothing is given, and where it leaves what it ends with.
+
+        A loop that does not read the first where that lies finds it in the second.
+        """
+        pairs = list(zip(likes, given, strict=True))
+        if in_one and self._takes_starts:
+            starts = [shared_zeros(like.shape, like.dtype, like.device) if one is None else one for like, one in pairs]
+            return starts, [torch.empty_like(like, memory_format=torch.contiguous_format) for like in likes]
+        return None, [_own(like, one) for like, one in pairs]
 
     def _forward_keeping(
         self, env: Env, carried: list[Tensor], steps: Steps, generators: Any, kept: Kept
@@ -148,10 +178,17 @@ class Executable:
         return local
 
     def _run_forward(
-        self, env: Env, carried: Sequence[Tensor], steps: Steps, generators: Any, stored: Sequence[Tensor]
+        self,
+        env: Env,
+        carried: Sequence[Tensor],
+        steps: Steps,
+        generators: Any,
+        stored: Sequence[Tensor],
+        starts: Sequence[Tensor] | None = None,
     ) -> None:
         self._before.run(steps.total, env, generators)
-        self.loops[0].run(env, {}, carried, stored, steps, generators)
+        options = () if starts is None else (starts,)
+        self.loops[0].run(env, {}, carried, stored, steps, generators, *options)
         self._streams.enter(env, stored)
         self._after.run(steps.total, env, generators)
 
@@ -173,7 +210,6 @@ class Executable:
         adjoint = self.program.adjoint
         assert adjoint is not None
         device = initial[0].device
-        carried = [_tangent(initial[index], state_tangents[index]) for index in adjoint.carries]
         for value, tangent in zip(adjoint.output_tangents, output_tangents, strict=True):
             if value is not None:
                 env[value] = _zeros(value, steps.total, device) if tangent is None else tangent
@@ -182,6 +218,11 @@ class Executable:
         gradients = [value if want else None for value, want in pairs]
         firsts = _every(steps, chunk) if returned is None else returned.firsts
         after, last, summed = self._after_backward(wanted, gradients, in_blocks=len(firsts) > 1)
+        likes, given = (
+            [initial[index] for index in adjoint.carries],
+            [state_tangents[index] for index in adjoint.carries],
+        )
+        ends, carried = self._begin(likes, given, in_one=len(firsts) == 1)
         whole = _Whole(steps.total, summed, device)
         if returned is not None:
             returned.begin(env)
@@ -192,7 +233,7 @@ class Executable:
             else:
                 starts = returned.enter_next(local, block)
             front = carried if rows is None else [leaf[: block.batch_size] for leaf in carried]
-            self._run_backward(local, starts, front, block, rows, after, whole)
+            self._run_backward(local, starts, front, block, rows, after, whole, ends)
             # Nothing of a block is left when the next one comes in.
             del local, starts
         env.update(whole.found)
@@ -211,19 +252,21 @@ class Executable:
         rows: slice | None,
         after: TorchFunction,
         whole: _Whole,
+        ends: Sequence[Tensor] | None,
     ) -> None:
         adjoint = self.program.adjoint
         assert adjoint is not None
         lagged = {old: (env[new], starts[index]) for index, old, new in self._lagged}
         for value, (stream, start) in lagged.items():
             if value not in env and (value in after.takes or value in self._adjoint_before.takes):
-                env[value] = previous(steps, stream, start)
+                env[value] = previous(steps, stream, steps.sorted(start))
         self._adjoint_before.run(steps.total, env)
         if rows is None:
             stored = self._adjoint_streams.make(steps.total, whole.device)
         else:
             stored = [whole.room(value, rows, steps.total) for value in adjoint.loop.stored]
-        self.loops[1].run(env, lagged, carried, stored, steps, None)
+        options = () if ends is None else (ends,)
+        self.loops[1].run(env, lagged, carried, stored, steps, None, *options)
         self._adjoint_streams.enter(env, stored)
         after.run(steps.total, env)
         whole.collect(env, rows, add=True)
@@ -248,10 +291,10 @@ class Executable:
             nodes = Graph(self.program.adjoint.after.nodes).needed_for(results)
             last: list[Node] = []
             if in_blocks:
-                nodes, last = _until_sums(rephrase(nodes, results))
+                nodes, last = _until_sums(rephrase(nodes, results, on_gpu=self._on_gpu))
             wanted_here = {*results, *(value for node in last for value in node.values)}
-            for_block = _function(Section("after", nodes), wanted_here, reuse=())
-            for_all = _function(Section("last", last), set(results))
+            for_block = _function(Section("after", nodes), wanted_here, reuse=(), on_gpu=self._on_gpu)
+            for_all = _function(Section("last", last), set(results), on_gpu=self._on_gpu)
             summed = dict.fromkeys([*for_block.gives, *(value for value in results if value not in for_all.gives)])
             found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))
         return found
@@ -280,21 +323,16 @@ class _Streams:
 
     def __init__(self, stored: Sequence[Value], visible: set[Value]) -> None:
         self._stored = stored
-        self._shapes = [
-            (
-                torch.empty if value in visible else _reused,
-                [size for size in value.shape if isinstance(size, int)],
-                value.dtype,
-            )
-            for value in stored
-        ]
+        self._shapes = [(value in visible, row_shape(value), value.dtype) for value in stored]
         self._turned = [value for value in stored if value.row_axis]
 
     def make(self, rows: int, device: torch.device, *, hidden: bool = False) -> list[Tensor]:
         """A stream [rows, ...] for each value; nobody outside will see any of them if they are `hidden`."""
         return [
-            (_reused if hidden else make)((rows, *shape), dtype=dtype, device=device)
-            for make, shape, dtype in self._shapes
+            torch.empty(size=(rows, *shape), dtype=dtype, device=device)
+            if visible and not hidden
+            else _reused((rows, *shape), dtype, device)
+            for visible, shape, dtype in self._shapes
         ]
 
     def enter(self, env: Env, streams: Sequence[Tensor]) -> None:
@@ -319,7 +357,7 @@ class _Whole:
 
     def room(self, value: Value, rows: slice | None, count: int) -> Tensor:
         """Memory [count, ...] for what the loop stores, where possible in its final place."""
-        shape = [size for size in value.shape if isinstance(size, int)]
+        shape = row_shape(value)
         if rows is None or value not in self._wanted:
             return torch.empty(count, *shape, dtype=value.dtype, device=self.device)
         if value not in self.found:
@@ -402,10 +440,13 @@ def _walk(
     return pieces, final
 
 
-def _function(section: Section, wanted: set[Value], reuse: Iterable[Value] | None = None) -> TorchFunction:
-    """The section, as far as it is wanted."""
+def _function(
+    section: Section, wanted: set[Value], reuse: Iterable[Value] | None = None, *, on_gpu: bool = False
+) -> TorchFunction:
+    """The section, as far as it is wanted; torch itself keeps the memory of a GPU to use it again."""
     nodes = Graph(section.nodes).needed_for(wanted)
-    return TorchFunction(section.name, nodes, [value for value in section.gives if value in wanted], reuse)
+    gives = [value for value in section.gives if value in wanted]
+    return TorchFunction(section.name, nodes, gives, None if on_gpu else reuse, on_gpu=on_gpu)
 
 
 def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
@@ -430,15 +471,21 @@ def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     return first, last
 
 
+def row_shape(value: Value) -> tuple[int, ...]:
+    """The shape of one row of a value."""
+    return tuple(size for size in value.shape if isinstance(size, int))
+
+
 def turned(value: Value, stream: Tensor) -> Tensor:
     """A stream, whose rows come first, with the rows where the value has them."""
     return stream if not value.row_axis else stream.movedim(0, value.row_axis)
 
 
-def _tangent(like: Tensor, tangent: Tensor | None) -> Tensor:
-    if tangent is None:
+def _own(like: Tensor, given: Tensor | None) -> Tensor:
+    """A tensor that may be changed in place: what is given, or zeros."""
+    if given is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
-    return tangent.clone(memory_format=torch.contiguous_format)
+    return given.clone(memory_format=torch.contiguous_format)
 
 
 def _zeros(value: Value, rows: int, device: torch.device) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from throughtime.backends import numba
 from throughtime.backends._memory import empty
 from throughtime.backends._order import Order
 
+Leaves = Sequence[Tensor | None]
+"""Tensors, or gradients of some as far as there are any."""
+
 
 def can_move() -> bool:
     """Whether there is machine code for it."""
@@ -24,71 +28,139 @@ def can_move() -> bool:
 class Moves:
     """The rows of a batch of padded sequences to the order of the loop and back.
 
-    From the first step of a sequence to that of the next it is `row_step` rows, from a step to the next `time_step`.
-    `positions` says where all packed rows lie among the padded ones, if torch has to move them.
+    Padded tensors begin with the axes `leading`. From the first step of a sequence to that of the next it is `row_step`
+    rows, from a step to the next `time_step`. `positions` says where all packed rows lie among the padded ones, if
+    torch has to move them.
     """
 
     def __init__(
         self,
         order: Order,
         positions: Callable[[], Tensor],
+        leading: tuple[int, int],
         *,
-        time: int,
         row_step: int,
         time_step: int,
         backwards: bool,
     ) -> None:
-        self.order, self._positions = order, positions
-        self._padded = len(order.rows) * time
+        self.order, self._positions, self._leading = order, positions, leading
+        batch = len(order.rows)
+        time = math.prod(leading) // batch if batch else 0
         self._frame = (*order.addresses, int(backwards), row_step, time_step, time)
+        self._state_frame = (*order.addresses, 0, 1, 1, 0)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """The rows of all steps [N, ...] of `padded` [B T, ...]."""
-        if padded.requires_grad and torch.is_grad_enabled():
-            packed: Tensor = _Pack.apply(self, padded)  # type: ignore[no-untyped-call]
-            return packed
-        if not _has_memory(padded):
-            return padded.index_select(0, self._positions())
-        padded = padded.resolve_neg().contiguous()
-        packed = empty((self.order.total, *padded.shape[1:]), padded.dtype, padded.device)
-        self._move(packed, padded, unpack=False)
+        """The rows of all steps [N, ...] of `padded`."""
+        packed: Tensor = self.enter([padded], [])[0][0]
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
         """The reverse, with zeros past the ends of sequences."""
+        padded: Tensor = self.leave([packed], [])[0][0]
+        return padded
+
+    def enter(self, rows: Leaves, state: Leaves) -> tuple[list[Any], list[Any]]:
+        """Padded rows packed, and a state in the order of the loop: all of them in one go."""
+        go = _Go()
+        packed = [None if leaf is None else self._pack(leaf, go) for leaf in rows]
+        inside = [None if leaf is None else self._reorder(leaf, go, unpack=False) for leaf in state]
+        go.run()
+        return packed, inside
+
+    def leave(self, rows: Leaves, state: Leaves) -> tuple[list[Any], list[Any]]:
+        """The reverse."""
+        go = _Go()
+        padded = [None if leaf is None else self._unpack(leaf, go) for leaf in rows]
+        outside = [None if leaf is None else self._reorder(leaf, go, unpack=True) for leaf in state]
+        go.run()
+        return padded, outside
+
+    def _pack(self, padded: Tensor, go: _Go) -> Tensor:
+        if padded.requires_grad and torch.is_grad_enabled():
+            packed: Tensor = _Pack.apply(self, padded)  # type: ignore[no-untyped-call]
+            return packed
+        source = go.source(padded)
+        if source is None:
+            return padded.reshape(-1, *padded.shape[2:]).index_select(0, self._positions())
+        packed = empty((self.order.total, *padded.shape[2:]), padded.dtype, padded.device)
+        go.add(*self._frames(packed, source))
+        return packed
+
+    def _unpack(self, packed: Tensor, go: _Go) -> Tensor:
         if packed.requires_grad and torch.is_grad_enabled():
             padded: Tensor = _Unpack.apply(self, packed)  # type: ignore[no-untyped-call]
             return padded
-        if not _has_memory(packed):
-            return packed.new_zeros(self._padded, *packed.shape[1:]).index_add(0, self._positions(), packed)
-        packed = packed.resolve_neg().contiguous()
-        padded = torch.empty(self._padded, *packed.shape[1:], dtype=packed.dtype, device="cpu")
-        self._move(packed, padded, unpack=True)
+        source = go.source(packed)
+        if source is None:
+            blank = packed.new_zeros(math.prod(self._leading), *packed.shape[1:])
+            return blank.index_add(0, self._positions(), packed).reshape(*self._leading, *packed.shape[1:])
+        padded = torch.empty(size=(*self._leading, *packed.shape[1:]), dtype=packed.dtype, device="cpu")
+        go.add(*self._frames(source, padded, unpack=True))
         return padded
 
-    def _move(self, packed: Tensor, padded: Tensor, *, unpack: bool) -> None:
+    def _reorder(self, leaf: Tensor, go: _Go, *, unpack: bool) -> Tensor:
+        if self.order.is_sorted:
+            return leaf
+        plain = not (leaf.requires_grad and torch.is_grad_enabled()) and leaf.device.type == "cpu"
+        source = go.source(leaf) if plain else None
+        if source is None:
+            return self.order.unsort(leaf) if unpack else self.order.sort(leaf)
+        moved = torch.empty(size=leaf.shape, dtype=leaf.dtype, device="cpu")
+        packed, padded = (source, moved) if unpack else (moved, source)
+        head, size = (packed.data_ptr(), padded.data_ptr()), leaf.dtype.itemsize * math.prod(leaf.shape[1:])
+        go.add(array("q", (*head, *self._state_frame, 0, len(leaf), size, int(unpack))))
+        return moved
+
+    def _frames(self, packed: Tensor, padded: Tensor, *, unpack: bool = False) -> Iterator[array[int]]:
         size = packed.dtype.itemsize * math.prod(packed.shape[1:])
         head = (packed.data_ptr(), padded.data_ptr(), *self._frame)
-        shards = self._shards(size * self.order.total)
-        numba.move([array("q", (*head, first, last, size, int(unpack))) for first, last in shards])
+        for first, last in self._shards(size * self.order.total):
+            yield array("q", (*head, first, last, size, int(unpack)))
 
     def _shards(self, nbytes: int) -> list[tuple[int, int]]:
         """Ranges of rows with about as many steps, for each thread that is worth it."""
         count = min(torch.get_num_threads(), nbytes // numba.WORTH_A_THREAD)
         if count <= 1:
-            return [(0, len(self.order.length))]
-        steps = np.cumsum(self.order.length)
-        cuts = np.searchsorted(steps, steps[-1] * np.arange(1, count) / count).tolist()
-        return list(zip([0, *cuts], [*cuts, len(self.order.length)], strict=True))
+            return [(0, len(self.order.rows))]
+        if count not in self._cuts:
+            steps = np.cumsum(self.order.length)
+            cuts = np.searchsorted(steps, steps[-1] * np.arange(1, count) / count).tolist()
+            self._cuts[count] = list(zip([0, *cuts], [*cuts, len(steps)], strict=True))
+        return self._cuts[count]
+
+    @cached_property
+    def _cuts(self) -> dict[int, list[tuple[int, int]]]:
+        return {}
 
 
-def _has_memory(tensor: Tensor) -> bool:
-    """Whether there is memory to copy: a batch of gradients that torch computes at once has none of its own."""
-    try:
-        tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
+class _Go:
+    """Moves that are made together, once all of them are known."""
+
+    def __init__(self) -> None:
+        self._frames: list[array[int]] = []
+        self._sources: list[Tensor] = []
+        self._threads = 1
+
+    def source(self, tensor: Tensor) -> Tensor | None:
+        """The tensor side by side in memory; None if it has none: a batch of gradients that torch computes at once."""
+        try:
+            tensor.data_ptr()
+        except RuntimeError:
+            return None
+        if not tensor.is_contiguous() or tensor.is_neg():
+            tensor = tensor.resolve_neg().contiguous()
+        # As long as it is read.
+        self._sources.append(tensor)
+        return tensor
+
+    def add(self, *frames: array[int]) -> None:
+        """One move in as many parts as threads are worth it."""
+        self._frames += frames
+        self._threads = max(self._threads, len(frames))
+
+    def run(self) -> None:
+        if self._frames:
+            numba.move(self._frames, self._threads)
 
 
 class _Pack(torch.autograd.Function):
@@ -122,7 +194,7 @@ def shifted(stream: Tensor, initial: Tensor, active: Tensor, offset: Tensor) -> 
     if stream.device.type != "cpu" or not numba.is_installed():
         return None
     stream = stream.resolve_neg().contiguous()
-    out = empty(stream.shape, stream.dtype, stream.device)
+    out = empty(tuple(stream.shape), stream.dtype, stream.device)
     first = int(active[0])
     out[:first] = initial[:first]
     size = stream.dtype.itemsize * math.prod(stream.shape[1:])

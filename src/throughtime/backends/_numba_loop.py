@@ -91,9 +91,9 @@ class NumbaLoop:
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         self.kernel.run(
-            [_flat(env[value]) for value in self.streams],
-            [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
-            [env[given].resolve_neg().contiguous() if isinstance(given, Value) else given for given in self.constants],
+            [_in_memory(env[value]) for value in self.streams],
+            [(_in_memory(stream), _in_memory(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
+            [_in_memory(env[given]) if isinstance(given, Value) else given for given in self.constants],
             [env[value].resolve_neg() for value in self.matrices],
             carried,
             stored,
@@ -108,7 +108,6 @@ def _filled(row: Row, number: float) -> Tensor:
     return torch.full((row.width,), number, dtype=row.dtype, device="cpu")
 
 
-def _flat(stream: Tensor) -> Tensor:
-    """Rows [N, width] side by side in memory."""
-    stream = stream.resolve_neg()
-    return stream.contiguous().flatten(1) if stream.ndim > 1 else stream.contiguous().unsqueeze(1)
+def _in_memory(tensor: Tensor) -> Tensor:
+    """Values side by side in memory, as a kernel reads them."""
+    return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()

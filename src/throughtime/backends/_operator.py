@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from throughtime.backends._direct import Direct
 from throughtime.backends._execute import Executable
 from throughtime.backends._keeping import Kept
 from throughtime.backends._moves import Moves
@@ -21,7 +22,9 @@ class Call(NamedTuple):
 
     `drawn` are the random numbers that serve the whole sequence; `chunk` is for how many steps to compute at once what
     does not depend on the state; with `swap` what the backward pass needs waits on the host. With `moves` the rows come
-    padded, in the order of the batch, and leave so.
+    padded, in the order of the batch, and leave so. With `direct` the forward pass is nothing but its kernel; without
+    `moves` the rows then come and leave as [B, T, ...] or [T, B, ...], whichever `leading` says. The rows of a state
+    that is `fresh` are all alike.
     """
 
     executable: Executable
@@ -31,24 +34,35 @@ class Call(NamedTuple):
     chunk: int | None
     swap: bool = False
     moves: Moves | None = None
+    direct: Direct | None = None
+    leading: tuple[int, int] | None = None
+    fresh: bool = False
 
     def enter(self, rows: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Rows of all steps and a state, or gradients of them as far as there are any, as the loop wants them."""
-        moves = self.moves
-        if moves is None:
-            return list(rows), list(state)
-        return _each(moves.pack, rows), _each(moves.order.sort, state)
+        if self.moves is not None:
+            return self.moves.enter(rows, state)
+        if self.leading is not None:
+            rows = [None if leaf is None else leaf.flatten(0, 1) for leaf in rows]
+        return list(rows), list(state)
+
+    def start(self, inputs: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The rows and the state that the forward pass begins with."""
+        if not self.fresh:
+            return self.enter(inputs, state)
+        rows, _ = self.enter(inputs, ())
+        return rows, list(state)
 
     def leave(self, rows: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The reverse."""
-        moves = self.moves
-        if moves is None:
-            return list(rows), list(state)
-        return _each(moves.unpack, rows), _each(moves.order.unsort, state)
-
-
-def _each(move: Callable[[Tensor], Tensor], leaves: Sequence[Any]) -> list[Any]:
-    return [None if leaf is None else move(leaf) for leaf in leaves]
+        if self.moves is not None:
+            return self.moves.leave(rows, state)
+        if self.leading is not None:
+            rows = [None if leaf is None else leaf.unflatten(0, self.leading) for leaf in rows]
+            if not torch.is_grad_enabled():
+                # An operation must not give views, or nobody could change them in place.
+                rows = [None if leaf is None else leaf.detach() for leaf in rows]
+        return list(rows), list(state)
 
 
 def run(
@@ -84,25 +98,32 @@ class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, tensor_count: int, input_count: int, *leaves: Tensor) -> tuple[Tensor, ...]:
         split = tensor_count + input_count
-        rows, state = call.enter(leaves[tensor_count:split], leaves[split:])
-        env = environment(call, leaves[:tensor_count], rows)
-        device = leaves[split].device
-        swapped = call.executable.keeping.plan(call.steps, call.chunk, device) if call.swap else None
-        outputs, final, kept = call.executable.forward(
-            env, state, call.steps, call.noise.generator, call.chunk, swapped
-        )
+        tensors, executable, swapped = leaves[:tensor_count], call.executable, None
+        rows, state = call.start(leaves[tensor_count:split], leaves[split:])
+        kept: Iterable[Tensor]
+        if call.direct is not None:
+            outputs, final, kept = call.direct.forward(tensors, rows, state, call.steps, call.leading)
+            if call.moves is not None:
+                outputs, final = call.leave(outputs, final)
+            results = (*outputs, *final)
+        else:
+            env = environment(call, tensors, rows)
+            if call.swap:
+                swapped = executable.keeping.plan(call.steps, call.chunk, leaves[split].device)
+            outputs, final, found = executable.forward(
+                env, state, call.steps, call.noise.generator, call.chunk, swapped
+            )
+            own = _distinct([*outputs, *final], [*leaves, *rows])
+            outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
+            results = (*outputs, *final)
+            kept = found.values() if swapped is None else (*found.values(), *swapped.take())
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
-        rows_out, state_out = call.leave(outputs, final)
-        results = _distinct([*rows_out, *state_out], leaves)
         moved = () if call.moves is None else (*rows, *state)
         # Autograd knows how long saved tensors are wanted, wherever they are.
-        ctx.save_for_backward(*leaves, *moved, *kept.values(), *(() if swapped is None else swapped.take()))
+        ctx.save_for_backward(*leaves, *moved, *kept)
         ctx.set_materialize_grads(False)
-        adjoint = call.executable.program.adjoint
-        of_outputs = [] if adjoint is None else adjoint.output_tangents
-        constant = [result for result, tangent in zip(results, of_outputs, strict=False) if tangent is None]
-        whole = [result for result in results if not result.is_floating_point()]
-        ctx.mark_non_differentiable(*constant, *whole)
+        if executable.constant:
+            ctx.mark_non_differentiable(*[results[place] for place in executable.constant])
         return results
 
     @staticmethod
@@ -117,7 +138,13 @@ class _Unroll(torch.autograd.Function):
         moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
         if call.moves is not None:
             moved, kept = kept[: len(moved)], kept[len(moved) :]
-        env = environment(call, leaves[: ctx.tensor_count], moved[:inputs])
+        rows: Sequence[Tensor] = moved[:inputs]
+        if call.leading is not None:
+            # An output is kept as it left.
+            pairs = zip(kept, call.executable.kept, strict=True)
+            kept = [leaf.flatten(0, 1) if leaf.ndim > len(value.shape) else leaf for leaf, value in pairs]
+            rows = [leaf.flatten(0, 1) for leaf in rows]
+        env = environment(call, leaves[: ctx.tensor_count], rows)
         swapped: Kept | None = ctx.swapped
         count = len(call.executable.program.outputs)
         tangents = call.enter(gradients[:count], gradients[count:])
@@ -131,7 +158,8 @@ class _Unroll(torch.autograd.Function):
             with swapped.returned(kept[split:]) as returned:
                 found, states = call.executable.backward(*arguments, returned)
         of_tensors, of_inputs = found[: ctx.tensor_count], found[ctx.tensor_count :]
-        of_inputs, of_state = call.leave(of_inputs, states)
+        wanted = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
+        of_inputs, of_state = call.leave(of_inputs, wanted)
         return (None, None, None, *of_tensors, *of_inputs, *of_state)
 
 
@@ -154,8 +182,9 @@ def _differentiably(
         own = [leaf.view_as(leaf) for leaf in leaves]
         rows, state = call.enter(own[tensor_count:split], own[split:])
         env = environment(call, own[:tensor_count], rows)
+        state = [call.steps.sorted(leaf) for leaf in state]
         outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
-        results = [leaf for leaves in call.leave(outputs, final) for leaf in leaves]
+        results = [leaf for leaves in call.leave(outputs, [*map(call.steps.unsorted, final)]) for leaf in leaves]
     pairs = [
         (result, gradient)
         for result, gradient in zip(results, gradients, strict=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from throughtime.backends import numba
-from throughtime.backends._steps import sent
+from throughtime.backends._steps import Steps, sent
 
 Places = NDArray[np.int64]
 
@@ -48,12 +50,12 @@ class Order:
         numba.order(array("q", (given.buffer_info()[0], batch, most, address)))
         self.total, self.longest, is_sorted = table[: numba.FACTS].tolist()
         self.is_sorted = bool(is_sorted)
-        first, second, third = (numba.FACTS + batch * part for part in (1, 2, 3))
+        first, second, third = numba.FACTS + batch, numba.FACTS + 2 * batch, numba.FACTS + 3 * batch
         self.rows, self.back, self.length = table[numba.FACTS : first], table[first:second], table[second:third]
         self.active = table[third : third + self.longest]
         self.offset = table[third + most : third + most + self.longest]
         # Of `offset`, `rows` and `length`, for machine code.
-        self.addresses = tuple(address + 8 * place for place in (third + most, numba.FACTS, second))
+        self.addresses = (address + 8 * (third + most), address + 8 * numba.FACTS, address + 8 * second)
 
     def _sort_with_numpy(self, lengths: Places, most: int) -> None:
         self.rows = np.argsort(-lengths, kind="stable")
@@ -64,6 +66,13 @@ class Order:
         # At step t as many rows run as are longer than t.
         self.active = np.searchsorted(-self.length, -np.arange(self.longest), side="left")
         self.offset = np.cumsum(self.active) - self.active
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Where the rows of every step lie when packed."""
+        # For everybody, though the first one who asks may only infer.
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
+            return Steps(torch.from_numpy(self.active), torch.from_numpy(self.offset), 1, len(self.rows))
 
     def sort(self, leaf: Tensor) -> Tensor:
         """Rows [B, ...] of the batch in the order of the loop."""

@@ -14,11 +14,14 @@ _WIDE = 128
 """Features from which on a product of its own is fast enough: to join rows takes time and memory."""
 
 
-def rephrase(nodes: Sequence[Node], gives: Iterable[Value]) -> list[Node]:
-    """The same values from fewer and faster operations, in an order that keeps little in memory."""
+def rephrase(nodes: Sequence[Node], gives: Iterable[Value], *, on_gpu: bool = False) -> list[Node]:
+    """The same values from fewer and faster operations, in an order that keeps little in memory.
+
+    On a GPU every operation is a launch, which takes the host longer than many take the card.
+    """
     gives = list(gives)
     wanted = set(gives)
-    for change in (_join_gradients, _split_sums, _turn_gradients, _fuse_bias):
+    for change in _ON_GPU if on_gpu else _ON_CPU:
         nodes = Graph(change(nodes, wanted)).needed_for(wanted)
     if any(node.is_random for node in nodes):
         # Random numbers are drawn in the order of the cell.
@@ -155,6 +158,42 @@ def _turn_gradients(nodes: Sequence[Node], _gives: set[Value]) -> list[Node]:
     return changed
 
 
+def add_products(nodes: Sequence[Node], gives: Iterable[Value]) -> list[Node]:
+    """`x @ W + h @ U` with the second product added to the first where that lies: a third of the way through memory."""
+    wanted = set(gives)
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+
+    def is_used_up(value: object) -> bool:
+        return isinstance(value, Value) and value in made and value not in wanted and len(users[value]) == 1
+
+    fused: dict[int, Node] = {}
+    for node in nodes:
+        if node.target is not aten.add.Tensor or node.arg("alpha") != 1 or not all(map(is_used_up, node.args)):
+            continue
+        total, product = node.args
+        # The sum is fresh memory of this function: the result of another sum or product, never of a view.
+        fresh = made[total].name in ("add", "mm") and total.shape == product.shape and total.dtype == product.dtype
+        if made[product].name == "mm" and fresh:
+            fused[id(node)] = Node(aten.addmm_.default, (total, *made[product].args), {}, node.results)
+    return [fused.get(id(node), node) for node in nodes]
+
+
+def _flatten_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """A sum over rows [1, n] that is then seen as [n] is one in the first place."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+    plain: dict[int, Node] = {}
+    for node in nodes:
+        inner = made.get(node.values[0]) if node.target is aten.view.default else None
+        if inner is None or inner.target is not aten.sum.dim_IntList or inner.result in gives:
+            continue
+        flat = inner.arg("dim") == [0] and inner.arg("keepdim") and len(users[inner.result]) == 1
+        if flat and node.result.shape == inner.result.shape[1:]:
+            plain[id(node)] = Node(inner.target, (inner.args[0], [0]), inner.kwargs, node.results)
+    return [plain.get(id(node), node) for node in nodes]
+
+
 def _over_rows(made: dict[Value, Node], product: Value) -> tuple[Value, Value] | None:
     """`a` and `g`, both [n, ...], of a product `aᵀ @ g`, which sums over rows."""
     node = made.get(product)
@@ -166,3 +205,7 @@ def _over_rows(made: dict[Value, Node], product: Value) -> tuple[Value, Value] |
         return None
     source: Value = turned.args[0]
     return (source, right) if source.row_axis == 0 else None
+
+
+_ON_CPU = (_join_gradients, _split_sums, _turn_gradients, _fuse_bias)
+_ON_GPU = (_join_gradients, _split_sums, _fuse_bias, add_products, _flatten_sums)

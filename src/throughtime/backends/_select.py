@@ -84,10 +84,11 @@ class Choice:
 class _Compiled:
     """What has been found out about one cell structure: its program or why there is none, and executables."""
 
-    def __init__(self, make: Callable[[], Program], kept: list[Any]) -> None:
+    def __init__(self, make: Callable[[], Program], kept: list[Any], *, on_gpu: bool = False) -> None:
         # Forgotten once it has run: it holds the cell, which is its owner's to keep.
         self._make: Callable[[], Program] | None = make
         self._kept = kept
+        self._on_gpu = on_gpu
         self._lock = threading.Lock()
         self._program: Program | None = None
         self._refusal: str | None = None
@@ -114,7 +115,7 @@ class _Compiled:
         with self._lock:
             if name not in self._executables:
                 try:
-                    self._executables[name] = _compile(program, name)
+                    self._executables[name] = _compile(program, name, on_gpu=self._on_gpu)
                 except Exception as defect:
                     self._executables[name] = _defect(defect)
             return self._executables[name]
@@ -127,12 +128,12 @@ def _defect(error: Exception) -> str:
     return reason
 
 
-def _compile(program: Program, name: str) -> Executable | str:
+def _compile(program: Program, name: str, *, on_gpu: bool) -> Executable | str:
     loops: list[tuple[Loop, list[Value]]] = [(program.loop, [])]
     if program.adjoint is not None:
         loops.append((program.adjoint.loop, program.adjoint.lagged))
     if name == "aten":
-        return Executable(program, [AtenLoop(loop) for loop, _ in loops])
+        return Executable(program, [AtenLoop(loop, on_gpu=on_gpu) for loop, _ in loops])
     if name == "numba":
         lowered = lower(program)
         for reason in lowered:
@@ -187,6 +188,8 @@ def choose(
             # An operator, and whoever asks for it by name, takes a slow loop rather than none.
             must = name == wanted or differentiate is not None
             objection = None if name == "numba" else _objection(found, device, must=must)
+            if objection is None and name == "triton" and not must:
+                objection = _slower(found, compiled, _batch_size(leaves), device)
             if objection is None:
                 return Choice(name, found, found.program, anatomy, reasons)
             found = objection
@@ -211,6 +214,37 @@ def _objection(executable: Executable, device: torch.device, *, must: bool) -> s
         if isinstance(loop, AtenLoop) and device.type == "cuda" and not must and loop.unreplayed is not None:
             return f"{loop.unreplayed}; step by step from Python it is not faster than the reference"
     return None
+
+
+WORTH_ASKING = 15e-6
+"""A step that one kernel does in less is faster so: what there is to gain, calls of kernels one after another cost."""
+MARGIN = 1.4
+"""How much slower one kernel must seem: both times are estimates."""
+
+
+def _slower(executable: Executable, compiled: _Compiled, batch: int, device: torch.device) -> str | None:
+    """Why kernels one after another are better than one for the whole walk, where matrices do not stay on chip."""
+    persistent = [loop.seconds(batch, device) for loop in executable.loops] if _is_gpu(device) else [0.0]
+    if max(persistent) < WORTH_ASKING:
+        return None
+    other = compiled.executable("aten")
+    stepwise = [loop.seconds(batch, device) for loop in other.loops] if isinstance(other, Executable) else [None]
+    times = [seconds for seconds in stepwise if seconds is not None]
+    if len(times) < len(stepwise) or sum(persistent) < MARGIN * sum(times):
+        return None
+    return (
+        f"a step of {batch} rows should take it {1e6 * sum(persistent):.0f} µs, "
+        f"and {1e6 * sum(times):.0f} µs as kernels one after another"
+    )
+
+
+def _is_gpu(device: torch.device) -> bool:
+    """Whether times can be estimated: the interpreter of Triton runs kernels on a CPU, and takes its time."""
+    return device.type == "cuda"
+
+
+def _batch_size(state: Sequence[Tensor]) -> int:
+    return max((len(leaf) for leaf in state if leaf.ndim), default=1)
 
 
 def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
@@ -316,7 +350,7 @@ def _look_up(
         def make() -> Program:
             return compile_step(cell, anatomy, signature, call, differentiate=train, keep_states=keep_states)
 
-        found = _CACHE[key] = _Compiled(make, anatomy.kept)
+        found = _CACHE[key] = _Compiled(make, anatomy.kept, on_gpu=device.type == "cuda")
         if len(_CACHE) > _CACHE_SIZE:
             _CACHE.popitem(last=False)
     return found

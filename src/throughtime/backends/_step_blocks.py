@@ -9,6 +9,7 @@ Places in time are those of memory here: a batch may lie backwards, and a walk m
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -123,7 +124,15 @@ def room_for(rows: int, most: int) -> int:
 class Tables:
     """The places of all rows of a walk, sent to a device at once."""
 
-    def __init__(self, grid: Grid, pieces: Sequence[Piece], *, lagged: bool, device: torch.device) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        pieces: Sequence[Piece],
+        *,
+        lagged: bool,
+        device: torch.device,
+        more: Callable[[Piece], NDArray[np.int64]] | None = None,
+    ) -> None:
         parts: list[NDArray[np.int64]] = []
         names: list[tuple[str, Piece]] = []
 
@@ -139,6 +148,8 @@ class Tables:
                 add("targets", piece, grid.targets(piece))
                 if lagged:
                     add("lagged", piece, grid.sources(piece, 1))
+            if more is not None:
+                add("more", piece, more(piece))
         self._found: dict[tuple[str, Piece], Tensor] = {}
         if parts:
             table = sent(torch.from_numpy(np.concatenate(parts)), device)
@@ -148,35 +159,21 @@ class Tables:
         return self._found[key]
 
 
-class StepCode(NamedTuple):
-    """One step of a loop as a function, and which of its results are stored and carried."""
+class Block(ABC):
+    """Memory for steps of one kind, and the walk through them.
 
-    loop: Loop
-    function: TorchFunction
-    stored: list[int]
-    carried: list[int]
-
-    @property
-    def constants(self) -> list[Value]:
-        """What all steps take alike."""
-        return [value for value in self.function.takes if not value.has_rows]
-
-    @property
-    def taken(self) -> list[Value]:
-        """What each step takes of its own."""
-        found = self.loop.found
-        return [value for value in self.function.takes if value.has_rows and value not in found]
-
-
-class Block:
-    """Memory for steps of one kind, and the walk through them."""
+    It has what is carried, streams that are `copied` in, and stored values that are `stacked` and copied out.
+    """
 
     def __init__(
-        self, code: StepCode, kind: Kind, lagged: set[Value], constants: Env, carried: Sequence[Tensor]
+        self,
+        kind: Kind,
+        copied: Sequence[Value],
+        stacked: Sequence[Value],
+        lagged: set[Value],
+        carried: Sequence[Tensor],
     ) -> None:
         self.kind = kind
-        self._code = code
-        self._constants = constants
         self.device = device = carried[0].device
 
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
@@ -186,44 +183,40 @@ class Block:
         def room(value: Value) -> Tensor:
             return zeros(kind.steps, kind.rows, *_features(value), dtype=value.dtype)
 
-        self.streams = {value: room(value) for value in code.taken if value not in lagged}
-        self.lagged = {value: room(value) for value in code.taken if value in lagged}
-        self.stored = [room(value) for value in code.loop.stored]
+        self.streams = {value: room(value) for value in copied if value not in lagged}
+        self.lagged = {value: room(value) for value in copied if value in lagged}
+        self.stored = {value: room(value) for value in stacked}
         self.carried = [zeros(kind.rows, *leaf.shape[1:], dtype=leaf.dtype) for leaf in carried]
         self.alive = zeros(kind.steps, dtype=torch.int64)
         self._numbers = torch.arange(kind.rows, device=device)
 
+    @abstractmethod
+    def step(self, slot: int, current: list[Tensor], alive: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+        """One step from what is carried: what it carries on, and what is to be stacked.
+
+        Rows that are not `alive` [n] keep what they had; None if all are.
+        """
+
     def walk(self) -> None:
         """Through all steps, on the memory of the block: always the same operations on the same addresses."""
-        kind, code = self.kind, self._code
         # Copies, because results may be what was carried, in another place.
         current = [leaf.clone() for leaf in self.carried]
-        alive = self._numbers < self.alive[:, None] if kind.masked else None
-        takers = [self._taker(value) for value in code.function.takes]
-        kept: list[list[Tensor]] = [[] for _ in code.stored]
-        for slot in range(kind.steps)[:: -1 if kind.downwards else 1]:
-            results = code.function(kind.rows, None, *[taker(current, slot) for taker in takers])
-            for pieces, place, value in zip(kept, code.stored, code.loop.stored, strict=True):
-                pieces.append(results[place].movedim(value.row_axis or 0, 0))
-            new = [results[place] for place in code.carried]
-            current = new if alive is None else [_where(alive[slot], *pair) for pair in zip(new, current, strict=True)]
-        for stream, pieces in zip(self.stored, kept, strict=True):
-            torch.stack(pieces[:: -1 if kind.downwards else 1], out=stream)
+        alive = self._numbers < self.alive[:, None] if self.kind.masked else None
+        kept: list[list[Tensor]] = [[] for _ in self.stored]
+        order = -1 if self.kind.downwards else 1
+        for slot in range(self.kind.steps)[::order]:
+            current, left = self.step(slot, current, None if alive is None else alive[slot])
+            for pieces, piece in zip(kept, left, strict=True):
+                pieces.append(piece)
+        for (value, room), pieces in zip(self.stored.items(), kept, strict=True):
+            torch.stack([piece.movedim(value.row_axis or 0, 0) for piece in pieces[::order]], out=room)
         for leaf, last in zip(self.carried, current, strict=True):
             leaf.copy_(last)
 
-    def _taker(self, value: Value) -> Callable[[list[Tensor], int], Tensor]:
-        for index, (before, _) in enumerate(self._code.loop.carried):
-            if value is before:
-                return lambda current, _: current[index]
-        if not value.has_rows:
-            constant = self._constants[value]
-            return lambda _current, _slot: constant
+    def taken(self, value: Value, slot: int) -> Tensor:
+        """What a step reads of a stream that has been copied in."""
         stream = self.lagged[value] if value in self.lagged else self.streams[value]
-        axis = value.row_axis or 0
-        return lambda _, slot: stream[slot].movedim(0, axis)
-
-    # Copies in and out.
+        return stream[slot].movedim(0, value.row_axis or 0)
 
     def enter(self, carried: Sequence[Tensor]) -> None:
         """Take over what is carried [B, ...]."""
@@ -272,13 +265,70 @@ class Block:
             rows[1:].copy_(by_time[: piece.last - 1])
             _begin(rows[0], initial)
 
-    def drain(self, grid: Grid, piece: Piece, tables: Tables, stored: Sequence[Tensor]) -> None:
+    def drain(self, grid: Grid, piece: Piece, tables: Tables, stored: Env) -> None:
         """Copy what the steps of a piece have stored."""
-        for room, stream in zip(self.stored, stored, strict=True):
+        for value, room in self.stored.items():
+            stream = stored[value]
             if grid.is_dense:
                 grid.by_time(stream)[piece.first : piece.last].copy_(room[piece.slots, : grid.rows])
             else:
                 _select(room.flatten(0, 1), tables["targets", piece], stream[grid.span(piece)])
+
+
+class StepCode(NamedTuple):
+    """One step of a loop as a function, and which of its results are stored and carried."""
+
+    loop: Loop
+    function: TorchFunction
+    stored: list[int]
+    carried: list[int]
+
+    @property
+    def constants(self) -> list[Value]:
+        """What all steps take alike."""
+        return [value for value in self.function.takes if not value.has_rows]
+
+    @property
+    def matrices(self) -> set[Value]:
+        """Constants that may lie in memory as they like: none is known to be only multiplied by."""
+        return set()
+
+    @property
+    def copied(self) -> list[Value]:
+        """Streams that are copied into a block: all that each step takes of its own."""
+        found = self.loop.found
+        return [value for value in self.function.takes if value.has_rows and value not in found]
+
+    @property
+    def stacked(self) -> list[Value]:
+        """Stored values that are copied out of a block: all of them."""
+        return self.loop.stored
+
+
+class PlainBlock(Block):
+    """A block whose steps are operations of torch alone."""
+
+    def __init__(
+        self, code: StepCode, kind: Kind, lagged: set[Value], constants: Env, carried: Sequence[Tensor]
+    ) -> None:
+        super().__init__(kind, code.copied, code.stacked, lagged, carried)
+        self._code = code
+        self._constants = constants
+        self._found = {before: index for index, (before, _) in enumerate(code.loop.carried)}
+
+    def step(self, slot: int, current: list[Tensor], alive: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+        """The function of the step, and a choice for each leaf that is carried."""
+        code = self._code
+        results = code.function(self.kind.rows, None, *[self._argument(v, slot, current) for v in code.function.takes])
+        new = [results[place] for place in code.carried]
+        if alive is not None:
+            new = [_where(alive, *pair) for pair in zip(new, current, strict=True)]
+        return new, [results[place] for place in code.stored]
+
+    def _argument(self, value: Value, slot: int, current: list[Tensor]) -> Tensor:
+        if value in self._found:
+            return current[self._found[value]]
+        return self.taken(value, slot) if value.has_rows else self._constants[value]
 
 
 def _features(value: Value) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._memory import empty
+from throughtime.backends._zeros import are_shared_zeros
 
 _captured: list[Tensor] = []
 """What graphs that somebody has recorded copy from, at every replay."""
@@ -26,18 +28,65 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
+def sent_once(tables: dict[Any, Tensor], name: Any, make: Callable[[], Tensor], device: torch.device) -> Tensor:
+    """What is in `tables` under a name, for a device; if it is not there, it is made and sent.
+
+    Once for each stream: on another it might be read before it has arrived. What a graph reads that somebody records
+    is sent by that graph, at every replay, and is nobody else's.
+    """
+    stream = 0
+    if device.type == "cuda":
+        if torch.cuda.is_current_stream_capturing():
+            return sent(make(), device)
+        stream = torch._C._cuda_getCurrentRawStream(device.index)
+    key = (name, device, stream)
+    found = tables.get(key)
+    if found is None:
+        # For everybody, though the first one may only infer.
+        with torch.inference_mode(False):
+            found = tables[key] = sent(make(), device)
+    return found
+
+
 @dataclass(frozen=True)
 class Steps:
     """Where the rows of every step lie in a stream: row r of step t is at `offset[t] + r * row_stride`.
 
     `active` and `offset` are contiguous int64 tensors [T] on the CPU; `active[t]` rows are alive at step t, never more
-    than at the step before. `row_stride` is 1 for packed or time-major rows, T for a dense batch-major batch.
+    than at the step before. `row_stride` is 1 for packed or time-major rows, T for a dense batch-major batch. Row r of
+    a step is row `order[r]` of every state; if that is None, it is row r.
     """
 
     active: Tensor
     offset: Tensor
     row_stride: int
     batch_size: int
+    order: Tensor | None = None
+
+    def ordered(self, order: Tensor) -> Steps:
+        """The same for states in another order; what has been worked out and sent is shared."""
+        steps = object.__new__(Steps)
+        vars(steps).update(vars(self), tables=self.tables, counts=self.counts, starts=self.starts, order=order)
+        return steps
+
+    def sorted(self, state: Tensor) -> Tensor:
+        """The rows of a state as the steps have them."""
+        if self.order is None or are_shared_zeros(state):
+            return state
+        return state.index_select(0, self._order_on(state.device))
+
+    def unsorted(self, state: Tensor) -> Tensor:
+        """The reverse."""
+        if self.order is None:
+            return state
+        return torch.zeros_like(state).index_copy(0, self._order_on(state.device), state)
+
+    def _order_on(self, device: torch.device) -> Tensor:
+        assert self.order is not None
+        order = self.order
+        if order.device == device:
+            return order
+        return sent_once(self.tables, ("order", order.numpy().tobytes()), lambda: order, device)
 
     @cached_property
     def counts(self) -> list[int]:
@@ -53,7 +102,7 @@ class Steps:
 
     @cached_property
     def tables(self) -> dict[Any, Tensor]:
-        """What a backend has worked out about these steps and sent to a device: the backward pass needs it again."""
+        """What has been worked out about these steps and sent to a device: the backward pass needs it again."""
         return {}
 
     @cached_property
@@ -65,6 +114,11 @@ class Steps:
     def cuts(self) -> dict[int, list[tuple[int, int]]]:
         """Ranges of rows for so many threads; the walks forward and back share them."""
         return {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all rows run at all steps."""
+        return self.counts[-1] == self.batch_size
 
     @property
     def is_ragged(self) -> bool:
@@ -118,11 +172,11 @@ class Steps:
             parts = [initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]]
             return torch.cat(parts, out=shifted)
         shifted[:first] = initial[:first]
-        torch.index_select(stream, 0, sent(self._index_before, stream.device), out=shifted[first:])
+        index = sent_once(self.tables, "before", self._index_before, stream.device)
+        torch.index_select(stream, 0, index, out=shifted[first:])
         return shifted
 
-    @cached_property
     def _index_before(self) -> Tensor:
         """For every packed row but those of the first step, where the row of the step before lies."""
-        active = self.active.numpy()
-        return torch.from_numpy(np.arange(active[0], self.total) - np.repeat(active[:-1], active[1:]))
+        active = self.active.numpy().astype(np.int32)
+        return torch.from_numpy(np.arange(active[0], self.total, dtype=np.int32) - np.repeat(active[:-1], active[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import linecache
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,28 @@ from torch import Tensor
 
 from throughtime.backends._memory import empty
 from throughtime.backends._rephrase import rephrase
-from throughtime.compiler import ROWS, Node, Source, Value
+from throughtime.compiler import ROWS, Graph, Node, Source, Value
 
 Env = dict[Value, Tensor]
+
+_ATEN = torch.ops.aten
+_BOUND: dict[Any, Callable[..., Any]] = {
+    _ATEN.mm.default: torch.mm,
+    _ATEN.mm.out: torch.mm,
+    _ATEN.addmm.default: torch.addmm,
+    _ATEN.addmm.out: torch.addmm,
+    _ATEN.cat.default: torch.cat,
+    _ATEN.cat.out: torch.cat,
+    _ATEN.t.default: torch.t,
+    _ATEN.view.default: Tensor.view,
+    _ATEN.clone.default: torch.clone,
+    _ATEN.sum.dim_IntList: torch.sum,
+    _ATEN.add.Tensor: torch.add,
+    _ATEN.mul.Tensor: torch.mul,
+    _ATEN.div.Tensor: torch.div,
+    _ATEN.floor.default: torch.floor,
+}
+"""The same operations as functions of torch: to call one takes half as long."""
 
 
 class TorchFunction:
@@ -22,19 +41,25 @@ class TorchFunction:
 
     Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Unless
     `reuse` is None, large values that are used up or that are in it are written to memory that has been used before;
-    torch cannot differentiate that.
+    torch cannot differentiate that. What is for a GPU has fewer operations.
     """
 
     def __init__(
-        self, name: str, nodes: Sequence[Node], gives: Iterable[Value], reuse: Iterable[Value] | None = None
+        self,
+        name: str,
+        nodes: Sequence[Node],
+        gives: Iterable[Value],
+        reuse: Iterable[Value] | None = None,
+        *,
+        on_gpu: bool = False,
     ) -> None:
         self.gives = list(dict.fromkeys(gives))
-        nodes = rephrase(nodes, self.gives)
+        nodes = rephrase(nodes, self.gives, on_gpu=on_gpu)
         made = {value for node in nodes for value in node.results}
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
         again = set() if reuse is None else {*reuse, *(made - set(self.gives))}
-        writer = _Writer(name, nodes, self.takes, self.gives, again)
+        writer = _Writer(name, nodes, self.takes, self.gives, again, on_gpu=on_gpu)
         self.source = writer.source
         self._function = writer.compile()
 
@@ -52,10 +77,20 @@ class TorchFunction:
 
 class _Writer:
     def __init__(
-        self, name: str, nodes: Sequence[Node], takes: list[Value], gives: list[Value], reuse: set[Value]
+        self,
+        name: str,
+        nodes: Sequence[Node],
+        takes: list[Value],
+        gives: list[Value],
+        reuse: set[Value],
+        *,
+        on_gpu: bool,
     ) -> None:
-        self._reuse = reuse
+        self._reuse, self._on_gpu = reuse, on_gpu
+        self._placed = _placed(nodes, set(gives)) if on_gpu else {}
         self._names: dict[Value, str] = {}
+        # Joins whose parts are being made.
+        self._begun: set[Value] = set()
         self._globals: dict[str, Any] = {"torch": torch, "empty": empty, "inf": float("inf"), "nan": float("nan")}
         self._taken: set[str] = {"n", "generators", "device", *self._globals}
         self._function = "".join(letter if letter.isalnum() else "_" for letter in name)
@@ -68,7 +103,7 @@ class _Writer:
         last = {value: position for position, node in enumerate(nodes) for value in (*node.values, *node.results)}
         kept = set(gives)
         for position, node in enumerate(nodes):
-            lines.append(f"    {self._line(node)}")
+            lines += [f"    {line}" for line in self._lines(node)]
             dead = [
                 value
                 for value in dict.fromkeys((*node.values, *node.results))
@@ -100,7 +135,25 @@ class _Writer:
             self._names[value] = name
         return self._names[value]
 
+    def _lines(self, node: Node) -> Iterator[str]:
+        join = self._placed.get(node.results[0]) if node.name == "mm" else None
+        if join is None:
+            # All that is joined is in its place already.
+            if node not in self._placed.values():
+                yield self._line(node)
+            return
+        parts, whole, first = join.args[0], self._name(join.result), self._name(node.args[0])
+        if join.result not in self._begun:
+            self._begun.add(join.result)
+            shape = ", ".join(map(self._shown, join.result.shape))
+            yield f"{whole} = torch.empty({shape}, dtype={join.result.dtype}, device={first}.device)"
+            yield f"{', '.join(map(self._name, parts))} = {whole}.split({[part.shape[0] for part in parts]})"
+        self._globals["aten_mm_out"] = torch.mm
+        yield f"aten_mm_out({first}, {self._name(node.args[1])}, out={self._name(node.result)})"
+
     def _line(self, node: Node) -> str:
+        if self._on_gpu and (part := _narrow(node)) is not None:
+            return f"{self._name(node.result)} = {self._name(node.args[0])}.narrow({part})"
         operation, target = node.target, f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
         arguments = [self._shown(arg) for arg in node.args]
         options = {key: self._shown(value) for key, value in node.kwargs.items()}
@@ -113,7 +166,7 @@ class _Writer:
             operation, target = node.target.overloadpacket.out, f"{target}_out"
             shape = ", ".join(map(self._shown, node.result.shape))
             arguments.append(f"out=empty(({shape}), {node.result.dtype}, {self._name(node.values[0])}.device)")
-        self._globals[target] = operation
+        self._globals[target] = _BOUND.get(operation, operation)
         results = (
             names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
         )
@@ -133,6 +186,29 @@ class _Writer:
         if isinstance(tree, torch.device):
             return f"torch.device({str(tree)!r})"
         return repr(tree)
+
+
+def _placed(nodes: Sequence[Node], gives: set[Value]) -> dict[Value, Node]:
+    """Products that nobody needs but a join of them, which can be made in their places in it; each with its join."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+    placed: dict[Value, Node] = {}
+    for node in nodes:
+        parts = node.args[0] if node.name == "cat" and node.arg("dim") == 0 and not node.result.has_rows else []
+        products = [part for part in parts if part in made and made[part].name == "mm" and part not in gives]
+        alone = all(len(users[part]) == 1 and part.dtype == node.result.dtype for part in products)
+        if alone and len(set(products)) == len(parts) > 1:
+            placed.update(dict.fromkeys(products, node))
+    return placed
+
+
+def _narrow(node: Node) -> str | None:
+    """The arguments of `narrow`, to call which takes a third as long, for a part without gaps."""
+    if node.target is not _ATEN.slice.Tensor or node.arg("step") != 1:
+        return None
+    axis, start = node.arg("dim"), node.arg("start") or 0
+    size = node.result.shape[axis]
+    return f"{axis}, {start}, {size}" if isinstance(size, int) and size and start >= 0 else None
 
 
 def _gives_list(node: Node) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +35,7 @@ class TritonLoop:
     """A loop as one launch of a kernel."""
 
     name = "triton"
+    on_gpu = takes_starts = True
 
     def __init__(self, lowered: Lowered) -> None:
         self._lowered = lowered
@@ -46,6 +46,10 @@ class TritonLoop:
     def unfit(self, device: torch.device) -> str | None:
         """Why the kernel cannot be launched on a device, or None."""
         return self._kernel.unfit(device)
+
+    def seconds(self, batch: int, device: torch.device) -> float:
+        """What a step of a dense batch should take."""
+        return self._kernel.seconds(batch, device)
 
     @property
     def source(self) -> str:
@@ -60,33 +64,59 @@ class TritonLoop:
         stored: Sequence[Tensor],
         steps: Steps,
         generators: Any,
+        starts: Sequence[Tensor] | None = None,
     ) -> None:
-        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
+        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] are written to.
+
+        The walk begins with `starts` if they are given, and then nobody reads what `carried` was.
+        """
+        device = carried[0].device
+        begin = carried if starts is None else [_flat(start) for start in starts]
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self._launch(env, lagged, begin, carried, stored, steps)
+        else:
+            self._launch(env, lagged, begin, carried, stored, steps)
+
+    def _launch(
+        self,
+        env: Env,
+        lagged: dict[Value, tuple[Tensor, Tensor]],
+        starts: Sequence[Tensor],
+        carried: Sequence[Tensor],
+        stored: Sequence[Tensor],
+        steps: Steps,
+    ) -> None:
         lowered, device = self._lowered, carried[0].device
-        if device not in self._fills:
-            self._fills[device] = [
+        fills = self._fills.get(device)
+        if fills is None:
+            fills = self._fills[device] = [
                 torch.full((row.width,), number, dtype=row.dtype, device=device) for row, number in lowered.fills
             ]
-        elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
-        with torch.cuda.device(device) if elsewhere else contextlib.nullcontext():
-            try:
-                self._kernel.run(
-                    [_flat(env[value]) for value in lowered.streams],
-                    [(_flat(stream), _flat(initial)) for stream, initial in map(lagged.__getitem__, lowered.lagged)],
-                    [*(env[value].contiguous() for value in lowered.constants), *self._fills[device]],
-                    [env[value] for value in lowered.matrices],
-                    carried,
-                    stored,
-                    steps,
-                )
-            except triton.NoGeometryError as reason:
-                # The compiler has made larger kernels than the rule expected; from now on the choice knows.
-                what = "the kernels of this cell do not fit this GPU"
-                fix = 'Call again: the engine now takes another backend, as `tt.backend("aten")` does.'
-                expected = "a kernel whose blocks are all on the GPU at once"
-                raise RuntimeError(problem(what, got=str(reason), expected=expected, fix=fix)) from reason
+        try:
+            self._kernel.run(
+                [_flat(env[value]) for value in lowered.streams],
+                [(_flat(stream), _flat(first)) for stream, first in map(lagged.__getitem__, lowered.lagged)],
+                [*(_flat(env[value]) for value in lowered.constants), *fills],
+                [_signed(env[value]) for value in lowered.matrices],
+                starts,
+                carried,
+                stored,
+                steps,
+            )
+        except triton.NoGeometryError as reason:
+            # The compiler has made larger kernels than the rule expected; from now on the choice knows.
+            what = "the kernels of this cell do not fit this GPU"
+            fix = 'Call again: the engine now takes another backend, as `tt.backend("aten")` does.'
+            expected = "a kernel whose blocks are all on the GPU at once"
+            raise RuntimeError(problem(what, got=str(reason), expected=expected, fix=fix)) from reason
 
 
 def _flat(stream: Tensor) -> Tensor:
-    """Rows side by side in memory."""
-    return stream.contiguous()
+    """Rows side by side in memory, with their signs."""
+    return _signed(stream).contiguous()
+
+
+def _signed(tensor: Tensor) -> Tensor:
+    """A tensor whose signs do not wait until somebody reads it: kernels read memory."""
+    return tensor.resolve_neg() if tensor.is_neg() else tensor

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime.backends import triton
 from throughtime.backends._cuda_graphs import Replays
 from throughtime.backends._step_blocks import StepCode
 from throughtime.backends._steps import Steps
@@ -22,16 +23,25 @@ class AtenLoop:
 
     name = "aten"
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, *, on_gpu: bool = False) -> None:
         self._loop = loop
+        self.on_gpu = on_gpu
         self.takes = loop.reads
         self._function = TorchFunction(loop.name, loop.nodes, [*loop.stored, *(after for _, after in loop.carried)])
         # `gives` has each value once; results are wanted for every place.
         places = {value: index for index, value in enumerate(self._function.gives)}
         self._kept = [places[value] for value in loop.stored]
         self._left = [places[after] for _, after in loop.carried]
-        self.source = self._function.source
         self._replays = Replays(StepCode(loop, self._function, self._kept, self._left))
+
+    @property
+    def source(self) -> str:
+        """A step, for people: with fused kernels on a GPU."""
+        return self._replays.source if self.on_gpu and triton.has_triton() else self._function.source
+
+    def seconds(self, rows: int, device: torch.device) -> float | None:
+        """What a step of so many rows should take on a GPU; None if it cannot be told."""
+        return None if self.unreplayed is not None else self._replays.seconds(rows, device)
 
     @property
     def unreplayed(self) -> str | None:

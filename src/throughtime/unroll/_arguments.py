@@ -50,6 +50,9 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     # Plain numbers need no tensor, and torch.compile would lose sight of them in one.
     if _are_lengths(sequence_length) and len(sequence_length) == batch_size:
         return list(sequence_length)
+    if _are_ready(sequence_length, batch_size):
+        ready: list[int] = sequence_length.tolist()
+        return ready
     lengths = _lengths_tensor(sequence_length, batch_size)
     what = "`sequence_length` must be a vector of length batch_size"
     got, expected = f"shape {shape_of(lengths)}", f"shape ({batch_size},)"
@@ -70,6 +73,18 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
 
 def _are_lengths(sequence_length: Any) -> bool:
     return type(sequence_length) is list and all(type(length) is int for length in sequence_length)
+
+
+def _are_ready(sequence_length: Any, batch_size: int) -> bool:
+    """Whether lengths are whole numbers on the CPU, one for each row: the usual case, and nothing to check."""
+    return (
+        type(sequence_length) is Tensor
+        and not torch.compiler.is_compiling()
+        and sequence_length.dtype is torch.int64
+        and sequence_length.layout is torch.strided
+        and sequence_length.shape == (batch_size,)
+        and sequence_length.device.type == "cpu"
+    )
 
 
 def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._checkpoint import recomputed
+from throughtime.backends._direct import Direct
 from throughtime.backends._execute import Executable
 from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
@@ -25,19 +26,29 @@ def walk_compiled(
     schedule: Schedule,
     rows: Sequence[Tensor],
     state: Sequence[Tensor],
+    leading: tuple[int, int] | None,
     *,
     all_states: bool,
     parallel_iterations: int | None,
     checkpoint_every: int | None,
     swap_memory: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Rows [N, ...] of all steps for each output (then each state, with `all_states`); leaves of the final state."""
+    """Rows [N, ...] of all steps for each output (then each state, with `all_states`); leaves of the final state.
+
+    With `leading` inputs and outputs have those two axes instead of the one of their rows.
+    """
     noise = Noise(cell, rows[0].device, is_random=executable.is_random)
-    steps = schedule.steps
-    call = Call(executable, steps, noise, draw(executable, steps, noise), parallel_iterations, swap_memory)
-    leaves = schedule.sort(state)
     # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
-    rowless = [place for place, leaf in enumerate(leaves) if not leaf.ndim]
+    rowless = [place for place, leaf in enumerate(state) if not leaf.ndim]
+    steps = schedule.steps
+    in_one = parallel_iterations is None and checkpoint_every is None and not swap_memory and not rowless
+    order = schedule.order() if in_one and executable.sorts_states and not steps.is_full else None
+    if order is not None:
+        # What the host knows travels with the table of lengths.
+        steps = steps.ordered(order if order.device.type == "cpu" else order.to(rows[0].device))
+    drawn = draw(executable, steps, noise)
+    call = Call(executable, steps, noise, drawn, parallel_iterations, swap_memory, leading=leading)
+    leaves = schedule.sort(state) if order is None else list(state)
     if rowless:
         leaves = [leaf if leaf.ndim else leaf.expand(steps.batch_size) for leaf in leaves]
     if checkpoint_every is None:
@@ -49,7 +60,7 @@ def walk_compiled(
         if all_states:
             kept = len(outputs) - len(leaves) + place
             outputs[kept] = outputs[kept][steps.offset]
-    return outputs, final
+    return outputs, schedule.unsort(final) if order is None else final
 
 
 def walk_padded(
@@ -58,15 +69,43 @@ def walk_padded(
     cell: Any,
     steps: Steps,
     moves: Moves,
-    rows: Sequence[Tensor],
+    inputs: Sequence[Tensor],
     state: Sequence[Tensor],
     parallel_iterations: int | None,
     swap_memory: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The same for padded rows [B T, ...], which the operation itself moves."""
-    noise = Noise(cell, rows[0].device, is_random=executable.is_random)
+    """The same for padded inputs and outputs [B, T, ...], whose rows the operation itself moves."""
+    noise = Noise(cell, inputs[0].device, is_random=executable.is_random)
     call = Call(executable, steps, noise, draw(executable, steps, noise), parallel_iterations, swap_memory, moves)
-    return run(call, tensors, rows, state)
+    return run(call, tensors, inputs, state)
+
+
+def walk_directly(
+    direct: Direct,
+    executable: Executable,
+    tensors: Sequence[Tensor],
+    cell: Any,
+    steps: Steps,
+    moves: Moves | None,
+    leading: tuple[int, int],
+    inputs: Tensor,
+    state: Sequence[Tensor],
+    *,
+    fresh: bool,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The same where the forward pass is its kernel; the rows of a `fresh` state are all alike, and nobody has it."""
+    if executable.program.adjoint is not None:
+        noise = Noise(cell, inputs.device, is_random=False)
+        lead = leading if moves is None else None
+        return run(
+            Call(executable, steps, noise, {}, None, False, moves, direct, lead, fresh), tensors, [inputs], state
+        )
+    if moves is None:
+        state = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+        return direct.outputs(tensors, [inputs], state, steps, leading), list(state)
+    rows, ordered = moves.enter([inputs], () if fresh else state)
+    carried = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in ordered]
+    return moves.leave(direct.outputs(tensors, rows, carried, steps, None), carried)
 
 
 def draw(executable: Executable, steps: Steps, noise: Noise) -> Env:
@@ -74,7 +113,7 @@ def draw(executable: Executable, steps: Steps, noise: Noise) -> Env:
     if not executable.program.drawn.nodes:
         return {}
     drawn = executable.draw(steps.total, noise.generator)
-    if steps.row_stride == 1:
+    if steps.row_stride == 1 or steps.batch_size == 1:
         return drawn
     shape = (steps.row_stride, steps.batch_size)
     return {

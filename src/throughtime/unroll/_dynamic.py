@@ -77,8 +77,8 @@ def dynamic_rnn(
     options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
     call = signature(cell, inputs, initial_state, options)
     known = None if call is None else recall(call)
-    if call is not None and known is not None:
-        lengths = check_lengths(sequence_length, known.form.batch_size)
+    if call is not None and known is not None and (known.form is not None or sequence_length is None):
+        lengths = check_lengths(sequence_length, known.batch_size)
         # Without any step there is nothing to run, and nothing is known about that.
         if lengths is None or max(lengths) > 0:
             result = known.run(call.glance, cell, inputs, lengths, initial_state)
@@ -106,7 +106,7 @@ def dynamic_rnn(
     note_scope(cell, scope)
     if call is not None and result.choice is not None:
         tensors, given = call.glance.anatomy.tensors, initial_state is not None
-        remember(call, Known.of(cell, tensors, result, form, inputs.device, options, given=given))
+        remember(call, Known.of(cell, tensors, result, form, call.device, options, given=given))
     return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
 
 

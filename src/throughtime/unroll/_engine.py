@@ -126,32 +126,33 @@ def unroll_compiled(
     assert choice.executable is not None
     in_one = not all_states and checkpoint_every is None and all(leaf.ndim for leaf in state)
     if isinstance(schedule, Ragged) and in_one:
-        rows = [form.rows(leaf) for leaf in inputs]
-        moves = schedule.moves(rows)
+        moves = schedule.moves(inputs)
         if moves is not None:
             outputs, final = walk_padded(
-                choice.executable, tensors, cell, schedule.steps, moves, rows, state, parallel_iterations, swap_memory
+                choice.executable, tensors, cell, schedule.steps, moves, inputs, state, parallel_iterations, swap_memory
             )
-            return Unrolled(pack.outputs([form.restore(leaf) for leaf in outputs]), pack.state(final), None)
-    rows_of_outputs, leaves = walk_compiled(
+            return Unrolled(pack.outputs(outputs), pack.state(final), None)
+    # Then the operation itself takes inputs apart into rows and puts outputs together.
+    leading = schedule.leading if in_one and parallel_iterations is None and not swap_memory else None
+    rows_of_outputs, final = walk_compiled(
         choice.executable,
         tensors,
         cell,
         schedule,
-        [schedule.rows(leaf) for leaf in inputs],
+        [schedule.rows(leaf) if leading is None else leaf for leaf in inputs],
         state,
+        leading,
         all_states=all_states,
         parallel_iterations=parallel_iterations,
         checkpoint_every=checkpoint_every,
         swap_memory=swap_memory,
     )
-    final = schedule.unsort(leaves)
     kept = None
     if all_states:
-        count = len(rows_of_outputs) - len(leaves)
+        count = len(rows_of_outputs) - len(final)
         rows_of_outputs, states = rows_of_outputs[:count], rows_of_outputs[count:]
         kept = pack.state(_restored_states(form, schedule, states, final))
-    outputs = [schedule.restore(leaf) for leaf in rows_of_outputs]
+    outputs = [schedule.restore(leaf) if leading is None else leaf for leaf in rows_of_outputs]
     return Unrolled(pack.outputs(outputs), pack.state(final), kept)
 
 

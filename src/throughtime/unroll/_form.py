@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,14 @@ class Padded(Form):
         count = self.batch_size * self.max_time
         if fill is None:
             return like.new_zeros(count, *like.shape[1:])
-        return self.rows(fill.unsqueeze(self.time_axis).expand(*self._leading, *fill.shape[1:]))
+        return self.rows(fill.unsqueeze(self.time_axis).expand(*self.leading, *fill.shape[1:]))
 
     def restore(self, rows: Tensor) -> Tensor:
-        return rows.reshape(*self._leading, *rows.shape[1:])
+        return rows.reshape(*self.leading, *rows.shape[1:])
 
     @property
-    def _leading(self) -> tuple[int, int]:
+    def leading(self) -> tuple[int, int]:
+        """The axes of batch and time, in their order."""
         shape = (self.batch_size, self.max_time)
         return shape[::-1] if self.time_major else shape
 
@@ -88,11 +90,11 @@ class Packed(Form):
 
     def __init__(self, sample: PackedSequence) -> None:
         self._sample = sample
-        active = sample.batch_sizes.tolist()
-        self.batch_size = active[0] if active else 0
-        self.max_time = len(active)
-        # A row is as long as there are steps with more rows than come before it.
-        self.lengths = np.searchsorted(-sample.batch_sizes.numpy(), -np.arange(self.batch_size)).tolist()
+        # What all batches of the same lengths have in common.
+        self.active = sample.batch_sizes.numpy().astype(np.int64, copy=False).tobytes()
+        self.lengths = packed_lengths(self.active)
+        self.batch_size = len(self.lengths)
+        self.max_time = len(sample.batch_sizes)
         self.order, self.inverse = sample.sorted_indices, sample.unsorted_indices
 
     def rows(self, leaf: PackedSequence) -> Tensor:
@@ -108,6 +110,15 @@ class Packed(Form):
     def restore(self, rows: Tensor) -> PackedSequence:
         sample = self._sample
         return PackedSequence(rows, sample.batch_sizes, sample.sorted_indices, sample.unsorted_indices)
+
+
+@lru_cache(maxsize=64)
+def packed_lengths(active: bytes) -> list[int]:
+    """The lengths of sequences, longest first, from the bytes of how many rows run at each step."""
+    counts = np.frombuffer(active, np.int64)
+    # A row is as long as there are steps with more rows than come before it.
+    lengths: list[int] = np.searchsorted(-counts, -np.arange(counts[0] if len(counts) else 0)).tolist()
+    return lengths
 
 
 class Jagged(Form):

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _nest
 from throughtime.backends._direct import Direct
 from throughtime.backends._select import Choice, compiling_stops, wanted_backend
 from throughtime.backends._swap import is_swapped
-from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell
+from throughtime.backends._zeros import shared_zeros
+from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell, starts_from_zeros
 from throughtime.compiler import Glance
+from throughtime.unroll._compiled import walk_directly
 from throughtime.unroll._engine import Packers, Unrolled, unroll_compiled
-from throughtime.unroll._form import Form
+from throughtime.unroll._form import Form, Packed, Padded
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
 _KNOWN: OrderedDict[Any, Known] = OrderedDict()
@@ -34,13 +38,17 @@ class Known:
     """What the checks found out about a call."""
 
     choice: Choice
-    form: Form
-    schedule: Schedule
+    batch_size: int
+    # How padded inputs lie, and when all sequences are of full length; None for packed ones, each of which has its own.
+    form: Padded | None
+    schedule: Schedule | None
+    # The axes of batch and time, in the order in which padded inputs have them.
+    leading: tuple[int, int]
     blocks: bool
     options: dict[str, Any]
     pack: Packers
-    # The leaves of the zero state, with the batch; None if the cell makes its state in a way of its own.
-    zeros: list[dict[str, Any]] | None
+    # What makes the leaves of the zero state; None if the cell makes its state in a way of its own.
+    zeros: list[Callable[[], Tensor]] | None
     make_state: Callable[[Any], Any]
     checks_values: bool
     direct: Direct | None
@@ -59,7 +67,7 @@ class Known:
     ) -> Known:
         """What there is to know once a call has run."""
         assert result.choice is not None
-        dtype, parallel_iterations, swap_memory, _, _, all_states, checkpoint_every = options
+        dtype, parallel_iterations, swap_memory, time_major, _, all_states, checkpoint_every = options
         chosen = {
             "all_states": all_states,
             "parallel_iterations": parallel_iterations or None,
@@ -67,78 +75,82 @@ class Known:
             "swap_memory": swap_memory,
         }
         blocks = bool(parallel_iterations) or checkpoint_every is not None or (swap_memory and is_swapped(device))
-        usual = _is_usual(cell, "zero_state") and _is_usual(cell, "get_initial_state")
-        zeros = None
-        if usual and not given:
+        zeros: list[Callable[[], Tensor]] | None = None
+        if not given and starts_from_zeros(cell):
             final = _nest.flatten(result.state)
-            zeros = [{"size": leaf.shape, "dtype": leaf.dtype, "device": device} for leaf in final]
+            make = shared_zeros if device.type == "cuda" else torch.zeros
+            zeros = [partial(make, size=leaf.shape, dtype=leaf.dtype, device=device) for leaf in final]
+
+        batch_size = form.batch_size
 
         def make_state(cell: Any) -> Any:
             with torch.device(device):
-                return initial_state(cell, form.batch_size, dtype)
+                return initial_state(cell, batch_size, dtype)
 
         choice = replace(result.choice, anatomy=None)
-        schedule = make_schedule(form, None, blocks=blocks)
+        # A packed form holds its sequences, which are their owner's to keep.
+        padded = form if isinstance(form, Padded) else None
+        schedule = None if padded is None else make_schedule(padded, None, blocks=blocks)
         # Where the size is `()` the state may be anything.
         like_state = _nest.map_leaves(lambda _: None, result.state)
         pack = Packers(_nest.packer(cell.output_size), _nest.packer(like_state))
         checks_values = has_own_checks(cell)
         direct = None
-        if choice.executable is not None and not all_states and not blocks:
+        if choice.executable is not None and schedule is not None and not all_states and not blocks:
             direct = Direct.of(choice.executable, schedule.steps, tensors)
-        return cls(choice, form, schedule, blocks, chosen, pack, zeros, make_state, checks_values, direct)
+        leading = (form.max_time, batch_size) if time_major else (batch_size, form.max_time)
+        way = (padded, schedule, leading, blocks)
+        return cls(choice, batch_size, *way, chosen, pack, zeros, make_state, checks_values, direct)
 
-    def run(self, glance: Glance, cell: Any, inputs: Tensor, lengths: list[int] | None, given: Any) -> Unrolled:
+    def run(
+        self, glance: Glance, cell: Any, inputs: Tensor | PackedSequence, lengths: list[int] | None, given: Any
+    ) -> Unrolled:
         """The same call on other values."""
         tensors = glance.anatomy.tensors
         state = self._state(cell, given)
         for module in (cell, *glance.modules):
             if isinstance(module, RNNCell):
                 module.begin_sequence()
-        schedule = self.schedule if lengths is None else make_schedule(self.form, lengths, blocks=self.blocks)
-        if isinstance(schedule, Dense):
-            schedule = self.schedule
+        form, schedule = self._arranged(inputs, lengths)
         if self.checks_values:
             cell.check_values(schedule.rows(inputs))
-        if self.direct is not None and all(leaf.ndim for leaf in state):
-            fresh = given is None and self.zeros is not None
-            result = self._run_directly(tensors, inputs, state, schedule, fresh=fresh)
-            if result is not None:
-                return result
-        return unroll_compiled(
-            self.choice, tensors, cell, self.form, schedule, [inputs], state, self.pack, **self.options
-        )
+        if self.direct is not None and isinstance(inputs, Tensor) and all(leaf.ndim for leaf in state):
+            moves = schedule.moves([inputs])
+            if (moves is not None or schedule is self.schedule) and self.direct.fits(tensors, [inputs]):
+                assert self.choice.executable is not None
+                outputs, final = walk_directly(
+                    self.direct,
+                    self.choice.executable,
+                    tensors,
+                    cell,
+                    schedule.steps,
+                    moves,
+                    self.leading,
+                    inputs,
+                    state,
+                    fresh=given is None and self.zeros is not None,
+                )
+                return Unrolled(self.pack.outputs(outputs), self.pack.state(final), None)
+        return unroll_compiled(self.choice, tensors, cell, form, schedule, [inputs], state, self.pack, **self.options)
 
-    def _run_directly(
-        self, tensors: Sequence[Tensor], inputs: Tensor, state: list[Tensor], schedule: Schedule, *, fresh: bool
-    ) -> Unrolled | None:
-        """The kernel alone. It changes the state in place: one that is not `fresh` is copied."""
-        assert self.direct is not None
-        moves = schedule.moves([inputs])
-        if moves is None and schedule is not self.schedule:
-            return None
-        if not fresh:
-            order = state if moves is None else map(moves.order.sort, state)
-            state = [leaf.clone(memory_format=torch.contiguous_format) for leaf in order]
-        rows = inputs if moves is None else moves.pack(self.form.rows(inputs))
-        outputs = self.direct.run(tensors, [rows], state, schedule.steps)
-        if outputs is None:
-            return None
-        if moves is not None:
-            outputs, state = [*map(moves.unpack, outputs)], [*map(moves.order.unsort, state)]
-        return Unrolled(self.pack.outputs([*map(self.form.restore, outputs)]), self.pack.state(state), None)
+    def _arranged(self, inputs: Tensor | PackedSequence, lengths: list[int] | None) -> tuple[Form, Schedule]:
+        """The form of these inputs, and which rows run at which step."""
+        if isinstance(inputs, PackedSequence):
+            packed = Packed(inputs)
+            return packed, make_schedule(packed, packed.lengths, blocks=self.blocks)
+        assert self.form is not None
+        assert self.schedule is not None
+        if lengths is None:
+            return self.form, self.schedule
+        schedule = make_schedule(self.form, lengths, blocks=self.blocks)
+        return self.form, self.schedule if isinstance(schedule, Dense) else schedule
 
     def _state(self, cell: Any, given: Any) -> list[Tensor]:
         """The leaves of the state to start from."""
         if given is None and self.zeros is not None:
-            return [torch.zeros(**leaf) for leaf in self.zeros]
+            return [make() for make in self.zeros]
         state = self.make_state(cell) if given is None else given
         return _nest.flatten(_nest.conform(cell.state_size, state, "`initial_state`"))
-
-
-def _is_usual(cell: Any, method: str) -> bool:
-    """Whether a cell has this method from `RNNCell`: neither its class nor the cell itself has another."""
-    return getattr(type(cell), method) is getattr(RNNCell, method) and method not in vars(cell)
 
 
 class Signature(NamedTuple):
@@ -146,11 +158,13 @@ class Signature(NamedTuple):
 
     key: Any
     glance: Glance
+    device: torch.device
 
 
 def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> Signature | None:
     """The signature of a call that can be known; None for one that must go through all checks."""
-    if type(inputs) is not Tensor or inputs.device.type not in ("cpu", "cuda") or inputs.is_nested:
+    rows = inputs.data if type(inputs) is PackedSequence else inputs
+    if type(rows) is not Tensor or rows.device.type not in ("cpu", "cuda") or rows.is_nested:
         return None
     kinds = tuple(map(type, options))
     if not _PLAIN.issuperset(kinds) or not isinstance(cell, RNNCell) or "_modules" not in vars(cell):
@@ -163,10 +177,12 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
         if is_lazy_cell(cell):
             return None
         glance = Glance(cell)
-    kind = inputs.device.type
+    kind = rows.device.type
     key = (
         glance.structure,
-        tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in (inputs, *leaves)]),
+        rows.shape if rows is inputs else _shape_of(inputs),
+        (rows.dtype, rows.device, rows.requires_grad),
+        tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in leaves]),
         type(initial_state),
         options,
         kinds,
@@ -175,7 +191,13 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
         torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind),
         torch.get_default_dtype(),
     )
-    return Signature(key, glance)
+    return Signature(key, glance, rows.device)
+
+
+def _shape_of(packed: PackedSequence) -> tuple[Any, ...]:
+    """The batch and the features of packed sequences; how long they are is of no matter."""
+    sizes = packed.batch_sizes
+    return (PackedSequence, int(sizes[0]) if len(sizes) else 0, packed.data.shape[1:])
 
 
 def recall(signature: Signature) -> Known | None:

@@ -17,13 +17,22 @@ from throughtime.backends._order import Order
 from throughtime.backends._select import compiling_stops
 from throughtime.backends._step import is_row_leaf
 from throughtime.backends._steps import Steps, sent
-from throughtime.unroll._form import Form, Packed, Padded
+from throughtime.backends._zeros import are_shared_zeros
+from throughtime.unroll._form import Form, Packed, Padded, packed_lengths
 
 
 class Schedule(ABC):
     """Rows sorted so that those alive at any step are the first ones."""
 
-    active: list[int]
+    @property
+    @abstractmethod
+    def active(self) -> list[int]:
+        """How many rows run at each step."""
+
+    @property
+    def leading(self) -> tuple[int, int] | None:
+        """The first two axes of inputs whose rows, as they lie, are those of all steps; None for others."""
+        return None
 
     @property
     @abstractmethod
@@ -54,6 +63,10 @@ class Schedule(ABC):
         """How machine code moves padded rows like these; None where nothing is to be moved, or torch must do it."""
         return None
 
+    def order(self) -> Tensor | None:
+        """Which row of a state is that of each row of the loop, on whatever device is known; None if it is the same."""
+        return None
+
     @abstractmethod
     def sort(self, state: Any) -> Any:
         """The rows of a state in the order of the loop."""
@@ -82,7 +95,14 @@ class Dense(Schedule):
         self._axis = form.time_axis
         self._direction = -1 if reverse else 1
         self._turned = step_by_step and form.time_axis == 1
-        self.active = [form.batch_size] * form.max_time
+
+    @property
+    def active(self) -> list[int]:
+        return [self._form.batch_size] * self._form.max_time
+
+    @property
+    def leading(self) -> tuple[int, int] | None:
+        return None if self._turned else self._form.leading
 
     @property
     def steps(self) -> Steps:
@@ -120,6 +140,13 @@ def _dense_steps(batch: int, time: int, together: bool, direction: int) -> Steps
         return Steps(torch.full((time,), batch), offset, 1 if together else time, batch)
 
 
+@lru_cache(maxsize=16)
+def _packed_order(active: bytes) -> Order:
+    """The order of a packed batch; the layers of a stack share it, and what has been sent to a device for it."""
+    lengths = packed_lengths(active)
+    return Order(lengths, max(lengths, default=0), in_machine_code=True)
+
+
 class Ragged(Schedule):
     """Rows sorted by length, longest first, and packed: padding is never touched."""
 
@@ -128,24 +155,31 @@ class Ragged(Schedule):
         self._reverse = reverse
         # Whether machine code can do this: nobody wants to see it done.
         self._is_quick = compiling_stops() is None and can_move()
-        self._order = Order(lengths, form.max_time, in_machine_code=self._is_quick)
-        self.active = self._order.active.tolist()
+        if isinstance(form, Packed) and self._is_quick:
+            self._order = _packed_order(form.active)
+        else:
+            self._order = Order(lengths, form.max_time, in_machine_code=self._is_quick)
         # Then the rows lie as the loop wants them.
         self._is_packed = isinstance(form, Packed) and not reverse
         self._on_device: dict[torch.device, Tensor] = {}
 
-    @cached_property
+    @property
+    def active(self) -> list[int]:
+        # Not from the steps if somebody wants to see how they come about.
+        active: list[int] = self._order.steps.counts if self._is_quick else self._order.active.tolist()
+        return active
+
+    @property
     def steps(self) -> Steps:
-        order = self._order
-        return Steps(torch.from_numpy(order.active), torch.from_numpy(order.offset), 1, self._form.batch_size)
+        return self._order.steps
 
     def rows(self, leaf: Any) -> Tensor:
-        rows = self._form.rows(leaf)
         if self._is_packed:
-            return rows
-        moves = self.moves([rows])
+            return self._form.rows(leaf)
+        moves = self.moves([leaf])
         if moves is not None:
-            return moves.pack(rows)
+            return moves.pack(leaf)
+        rows = self._form.rows(leaf)
         return rows.index_select(0, self._positions(rows.device))
 
     def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
@@ -153,7 +187,7 @@ class Ragged(Schedule):
             return self._form.restore(rows)
         moves = self.moves([rows]) if fill is None else None
         if moves is not None:
-            return self._form.restore(moves.unpack(rows))
+            return moves.unpack(rows)
         positions = self._positions(rows.device)
         blank = self._form.blank(rows, fill)
         if fill is not None and blank is not None:
@@ -173,8 +207,13 @@ class Ragged(Schedule):
     def unsort(self, state: Any) -> Any:
         return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=True), state)
 
+    def order(self) -> Tensor | None:
+        if isinstance(self._form, Packed):
+            return self._form.order
+        return None if self._order.is_sorted else torch.from_numpy(self._order.rows)
+
     def _reorder(self, leaf: Any, *, inverse: bool) -> Any:
-        if not is_row_leaf(leaf):
+        if not is_row_leaf(leaf) or are_shared_zeros(leaf):
             return leaf
         if isinstance(self._form, Packed):
             index = self._form.inverse if inverse else self._form.order
@@ -191,9 +230,10 @@ class Ragged(Schedule):
     def _moves(self) -> Moves:
         form = self._form
         assert isinstance(form, Padded)
-        row_step, time_step = (1, form.batch_size) if form.time_major else (form.max_time, 1)
-        places = {"time": form.max_time, "row_step": row_step, "time_step": time_step}
-        return Moves(self._order, self._positions_index, **places, backwards=self._reverse)
+        batch, time = form.batch_size, form.max_time
+        leading, row_step, time_step = ((time, batch), 1, batch) if form.time_major else ((batch, time), time, 1)
+        steps = {"row_step": row_step, "time_step": time_step}
+        return Moves(self._order, self._positions_index, leading, **steps, backwards=self._reverse)
 
     def _positions(self, device: torch.device) -> Tensor:
         """Where the rows of all steps lie, on a device."""

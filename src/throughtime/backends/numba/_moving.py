@@ -18,7 +18,7 @@ MOVE = ("packed", "padded", "offset", "rows", "length", "backwards", "row_step",
 
 Row r of step t is number `offset[t] + r` of the packed rows, and number `rows[r] * row_step + t * time_step` of the
 padded ones, if it is not counted `backwards` from the end of its sequence. Unpacked rows past the `length[r]` of a
-sequence are zeros. A row has `size` bytes.
+sequence are zeros. A row has `size` bytes. With a `time` of 0 it is a state, which has one row for each sequence.
 """
 SHIFT = ("stream", "out", "offset", "active", "steps", "size")
 """`out` has for each row of each step but the first the row of the step before."""
@@ -27,22 +27,23 @@ WORTH_A_THREAD = 1 << 18
 """Bytes that are worth a thread of their own."""
 
 
-def move(frames: Sequence[array[int]]) -> None:
-    """Run some moves, each on a thread."""
-    _run("move", frames)
+def move(frames: Sequence[array[int]], threads: int) -> None:
+    """Run some moves, on so many threads."""
+    _run("move", frames, threads)
 
 
 def shift(frame: array[int]) -> None:
     """Run a shift."""
-    _run("shift", [frame])
+    _run("shift", [frame], 1)
 
 
-def _run(name: str, frames: Sequence[array[int]]) -> None:
+def _run(name: str, frames: Sequence[array[int]], threads: int) -> None:
     call, address = _code(name)
     starts = [frame.buffer_info()[0] for frame in frames]
-    together = team() if len(starts) > 1 and is_usable() else None
+    together = team() if threads > 1 and is_usable() else None
     if together is not None:
-        together.run(address, starts)
+        # More threads than work on anything else would have to be made, and take turns.
+        together.run(address, starts, threads)
         return
     for start in starts:
         call(start)
@@ -90,17 +91,18 @@ def _move() -> Builder:
     p = _arguments(b, MOVE)
     zero = integer(0)
     unpack = b.compare("ne", p["unpack"], zero)
+    is_state = b.compare("eq", p["time"], zero)
     count = b.binary("sub", p["row_last"], p["row_first"])
     with b.when(b.compare("sgt", count, zero)), b.loop(count, stem="row") as (rows, _):
         row = b.binary("add", rows.index, p["row_first"])
         begin = b.binary("mul", _entry(b, p["rows"], row), p["row_step"])
-        length = _entry(b, p["length"], row)
+        length = b.select(is_state, integer(1), _entry(b, p["length"], row))
         last = b.binary("mul", b.binary("sub", length, integer(1)), p["time_step"])
         back = b.compare("ne", p["backwards"], zero)
         first = b.binary("add", begin, b.select(back, last, zero))
         step = b.select(back, b.binary("sub", zero, p["time_step"]), p["time_step"])
         with b.when(b.compare("sgt", length, zero)), b.loop(length, stem="time") as (time, _):
-            place = b.binary("add", _entry(b, p["offset"], time.index), row)
+            place = b.binary("add", b.select(is_state, zero, _entry(b, p["offset"], time.index)), row)
             packed = _row(b, p["packed"], place, p["size"])
             padded = _row(b, p["padded"], b.binary("add", first, b.binary("mul", time.index, step)), p["size"])
             _copy(b, b.select(unpack, padded, packed), b.select(unpack, packed, padded), p["size"])

@@ -2,6 +2,18 @@
 
 from throughtime.backends.triton._geometry import NoGeometryError
 from throughtime.backends.triton._kernel import LoopKernel
-from throughtime.backends.triton._refusal import is_interpreted, refusal
+from throughtime.backends.triton._pointwise import HEADER, VECTOR_BYTES, PointwiseKernel, Written, pointwise_refusal
+from throughtime.backends.triton._refusal import has_triton, is_interpreted, refusal
 
-__all__ = ["LoopKernel", "NoGeometryError", "is_interpreted", "refusal"]
+__all__ = [
+    "HEADER",
+    "VECTOR_BYTES",
+    "LoopKernel",
+    "NoGeometryError",
+    "PointwiseKernel",
+    "Written",
+    "has_triton",
+    "is_interpreted",
+    "pointwise_refusal",
+    "refusal",
+]

@@ -73,12 +73,12 @@ class _Writer(Memory):
     # The kernel as a whole.
 
     def lines(self) -> Iterator[str]:
-        yield '@triton.jit(do_not_specialize=["T", "B", "FIRST", "STEP_STRIDE", "ROW_STRIDE", "FIRST_TILE"])'
+        yield '@triton.jit(do_not_specialize=["T", "B", "FIRST", "STEP_STRIDE", "ROW_STRIDE", "ORDER", "FIRST_TILE"])'
         yield "def loop("
         for names in self._parameters():
             if names:
                 yield f"    {', '.join(names)},"
-        yield "    T, B, FIRST, STEP_STRIDE, ROW_STRIDE, PADDED, FIRST_TILE,"
+        yield "    T, B, FIRST, STEP_STRIDE, ROW_STRIDE, PADDED, ORDER, FIRST_TILE,"
         yield "    RAGGED: tl.constexpr, PRECISION: tl.constexpr,"
         yield "):"
         yield from self._indented(self._prologue(), 1)
@@ -91,14 +91,15 @@ class _Writer(Memory):
         yield [f"in_{self._rows[row]}" for row in program.streams]
         yield [f"lag_{self._rows[row]}, first_{self._rows[row]}" for row in program.lagged]
         yield [f"const_{self._rows[row]}" for row in program.constants]
+        yield [f"start_{self._rows[carry.before]}" for carry in program.carried]
         yield [f"carry_{self._rows[carry.before]}" for carry in program.carried]
         yield [f"out_{index}" for index in range(len(program.stored))]
         yield [f"columns_{index}" for index in range(len(self.groups))]
-        yield ["table"]
+        yield ["table", "order"]
         # The blocks' own, to meet: the host gives these in one piece.
         yield [f"row_{index}" for index in range(len(self.staged.wholes))]
         yield [f"share_{index}" for index in range(len(self.staged.shares))]
-        yield ["counters"]
+        yield ["counters", "next_counters"]
 
     @staticmethod
     def _indented(lines: Iterable[str], levels: int) -> Iterator[str]:
@@ -110,17 +111,25 @@ class _Writer(Memory):
         yield f"block = tl.program_id(0) % {blocks}"
         yield f"rows = tile * {rows} + tl.arange(0, {rows})"
         yield f"counter = counters + tile * {COUNTER_STRIDE}"
+        # Those of this launch were cleared by the one before.
+        yield "if block == 0:"
+        yield f"    tl.store(next_counters + tile * {COUNTER_STRIDE}, 0)"
         yield "met = 0"
         for width in sorted({piece.width for piece in self._all_pieces()} - {1}):
             tile = self.shape.tile(width)
             yield f"u{width} = (block * {tile} + tl.arange(0, {tile}))[None, :]"
+        # Rows are in the order of their lengths, states in that of the batch.
+        yield "if RAGGED:"
+        yield "    home = tl.load(order + ORDER + rows, mask=rows < B, other=0)"
+        yield "else:"
+        yield "    home = rows"
         yield from self._constants()
         yield from self._columns()
         for carry in self.program.carried:
             start = 0
             for piece in self.pieces[carry.before.name]:
-                base = f"carry_{self._rows[carry.before]}"
-                yield f"{self.name(piece)} = {self._load(base, 'rows', carry.before, start, piece, 'rows < B')}"
+                base = f"start_{self._rows[carry.before]}"
+                yield f"{self.name(piece)} = {self._load(base, 'home', carry.before, start, piece, 'rows < B')}"
                 start += piece.width
         handed_on = [one.before for stage in self.staged.stages for one in stage.handed_on]
         for piece in dict.fromkeys(handed_on):
@@ -183,7 +192,7 @@ class _Writer(Memory):
             start = 0
             for piece in self.pieces[carry.before.name]:
                 base = f"carry_{self._rows[carry.before]}"
-                yield self._store(base, "rows", carry.before, start, piece, self.name(piece), "rows < B")
+                yield self._store(base, "home", carry.before, start, piece, self.name(piece), "rows < B")
                 start += piece.width
 
     # One step.

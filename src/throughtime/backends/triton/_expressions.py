@@ -60,7 +60,7 @@ FLOATING = {
     "round": "libdevice.nearbyint({0})",
     "rsqrt": "tl.rsqrt({0})",
     "sigmoid": "tl.sigmoid({0})",
-    "sign": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0} * 0.0))",
+    "sign": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, 0.0))",
     "sin": "tl.sin({0})",
     "sinh": "libdevice.sinh({0})",
     "sqrt": "tl.sqrt({0})",

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime.backends._steps import Steps, sent
+from throughtime.backends._steps import Steps, sent_once
 from throughtime.backends.triton._device import FUNCTIONS
 from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit, stage_groups
-from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, choose
-from throughtime.backends.triton._launch import Launcher, Room, SpillsError, TooLargeError
+from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, choose, seconds
+from throughtime.backends.triton._launch import Exchange, Launcher, Rooms, SpillsError, TooLargeError
 from throughtime.backends.triton._memory import Memory
 from throughtime.backends.triton._pieces import cut
 from throughtime.backends.triton._products import pack
@@ -30,12 +29,35 @@ MOST_ATTEMPTS = 3
 """Geometries that are compiled to find one that does not spill; each takes seconds."""
 MOST_CHOICES = 256
 """Geometries that are remembered, each for a batch and a device."""
+CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True)
+class _Grid(NamedTuple):
+    """How a batch is launched: its rows, filled up to whole tiles; what blocks exchange; first tiles and blocks."""
+
+    rows: int
+    exchange: Exchange
+    launches: list[tuple[int, int]]
+
+
 class _Compiled:
-    source: Source
-    launch: Launcher
+    """A kernel of one geometry."""
+
+    def __init__(self, source: Source, launch: Launcher, shape: Geometry) -> None:
+        self.source, self.launch, self.rooms = source, launch, Rooms()
+        self._shape = shape
+        self._grids: dict[tuple[int, int], _Grid] = {}
+
+    def grid(self, batch: int, processors: int) -> _Grid:
+        """The launches for a batch."""
+        shape, tiles = self._shape, -(-batch // self._shape.rows)
+        found = self._grids.get((tiles, processors))
+        if found is None:
+            together = max(1, processors // shape.blocks)
+            launches = [(tile, min(together, tiles - tile) * shape.blocks) for tile in range(0, tiles, together)]
+            exchange = Exchange(_exchanged(self.source, shape, tiles))
+            found = self._grids[tiles, processors] = _Grid(tiles * shape.rows, exchange, launches)
+        return found
 
 
 class LoopKernel:
@@ -94,22 +116,29 @@ class LoopKernel:
             self._chosen[key] = found
         return found
 
+    def seconds(self, batch: int, device: torch.device) -> float:
+        """What a step of a dense batch should take, by the rule that chooses geometries."""
+        load, shape = self._loads[precision() == EXACT], self.geometry(batch, device)
+        return seconds(load, shape, batch, card_of(device), ragged=False)
+
     def run(
         self,
         streams: Sequence[Tensor],
         lagged: Sequence[tuple[Tensor, Tensor]],
         constants: Sequence[Tensor],
         matrices: Sequence[Tensor],
+        starts: Sequence[Tensor],
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,
     ) -> None:
-        """Walk through all steps; the arguments are those of the CPU kernels."""
+        """Walk through all steps from `starts`, which may be `carried`; the rest is as for the CPU kernels."""
         device = carried[0].device
         named = {matrix.name: tensor for matrix, tensor in zip(self.program.matrices, matrices, strict=True)}
-        others = [*streams, *(tensor for pair in lagged for tensor in pair), *constants, *carried, *stored]
+        lags = [tensor for pair in lagged for tensor in pair]
+        others = [*streams, *lags, *constants, *starts, *carried, *stored]
         while True:
-            shape = self._latest = self.geometry(steps.batch_size, device, ragged=_is_ragged(steps))
+            shape = self._latest = self.geometry(steps.batch_size, device, ragged=not steps.is_full)
             try:
                 return self._run(shape, named, others, steps, device)
             except SpillsError:
@@ -128,31 +157,38 @@ class LoopKernel:
     ) -> None:
         compiled = self._compile(shape)
         source, card = compiled.source, card_of(device)
-        tiles = -(-steps.batch_size // shape.rows)
+        grid = compiled.grid(steps.batch_size, card.processors)
         packed = [
             pack(group, matrices, depth, shape.blocks, shape.tile(group.width))
             for group, depth in zip(source.groups, source.depths, strict=True)
         ]
         layout = _layout(steps, shape.rows, device)
-        table = others[0] if layout.table is None else layout.table
-        tensors = [*others, *packed, table]
-        padded = tiles * shape.rows
-        room = Room(_exchanged(source, shape, tiles), device)
-        together = max(1, card.processors // shape.blocks)
+        # What nobody reads may be anything.
+        tables = [others[0] if table is None else table for table in (layout.table, layout.order)]
+        tensors = [*others, *packed, *tables]
         constants = (layout.table is not None, precision())
-        places = (layout.first, layout.stride, steps.row_stride, padded)
-        for first in range(0, tiles, together):
-            numbers = (len(steps.active), steps.batch_size, *places, first)
-            blocks = min(together, tiles - first) * shape.blocks
-            compiled.launch(
-                blocks, tensors, room, numbers, constants, card.processors, accept_spills=self._accept_spills
-            )
+        places = (
+            len(steps.active),
+            steps.batch_size,
+            layout.first,
+            layout.stride,
+            steps.row_stride,
+            grid.rows,
+            layout.start,
+        )
+        with compiled.rooms.room(grid.exchange, device) as room:
+            for first, blocks in grid.launches:
+                numbers = (*places, first)
+                compiled.launch(
+                    blocks, tensors, room, numbers, constants, card.processors, accept_spills=self._accept_spills
+                )
 
     def _compile(self, shape: Geometry) -> _Compiled:
         if shape not in self._compiled:
             source = emit(self._staged, shape)
-            function = _jit(self.program.name, _header(self._staged, shape) + source.text)
-            self._compiled[shape] = _Compiled(source, Launcher(function, shape.warps, meets=shape.blocks > 1))
+            function = jit(self.program.name, _header(self._staged, shape) + source.text)
+            launcher = Launcher(function, shape.warps, launch_knobs, meets=shape.blocks > 1)
+            self._compiled[shape] = _Compiled(source, launcher, shape)
         return self._compiled[shape]
 
 
@@ -165,35 +201,42 @@ def _exchanged(source: Source, shape: Geometry, tiles: int) -> list[tuple[int, t
         filled = stride == sum(piece.width for piece in whole)
         sizes.append((rows * stride, whole[0].dtype, not filled))
     sizes += [(rows * shape.blocks, torch.float32, False) for _ in source.shares]
-    return [*sizes, (tiles * COUNTER_STRIDE, torch.int32, True)]
+    return [*sizes, *2 * [(tiles * COUNTER_STRIDE, torch.int32, True)]]
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where rows lie: at regular places, or as a table says (rows alive, places, steps of each tile)."""
+class _Layout(NamedTuple):
+    """Where rows lie: at regular places, or as a table says (rows alive, places, steps of each tile, order of states).
+
+    The order begins at `start`: in the table, or where it is already.
+    """
 
     first: int
     stride: int
-    table: Tensor | None
-
-
-def _is_ragged(steps: Steps) -> bool:
-    """Whether some rows have fewer steps than there are."""
-    return steps.counts[-1] != steps.batch_size
+    start: int = 0
+    table: Tensor | None = None
+    order: Tensor | None = None
 
 
 def _layout(steps: Steps, rows: int, device: torch.device) -> _Layout:
-    if not _is_ragged(steps):
+    if steps.is_full:
         first = steps.starts[0]
-        return _Layout(first, steps.starts[1] - first if len(steps.starts) > 1 else 0, None)
-    key = (rows, device)
-    if key not in steps.tables:
+        return _Layout(first, steps.starts[1] - first if len(steps.starts) > 1 else 0)
+    there = steps.order if steps.order is not None and steps.order.device == device != CPU else None
+    inside = None if there is not None else steps.order
+
+    def make() -> Tensor:
         active = steps.active.numpy()
         # Rows are sorted by length: a tile has as many steps as its first row.
         counts = np.searchsorted(-active, -np.arange(0, steps.batch_size, rows))
-        table = np.concatenate([active, steps.offset.numpy(), counts])
-        steps.tables[key] = sent(torch.from_numpy(table), device)
-    return _Layout(0, 0, steps.tables[key])
+        order = np.arange(steps.batch_size) if inside is None else inside.numpy()
+        return torch.from_numpy(np.concatenate([active, steps.offset.numpy(), counts, order]))
+
+    # Batches of the same lengths share their tables, and may be in another order.
+    name = (rows, None if inside is None else inside.numpy().tobytes())
+    table = sent_once(steps.tables, name, make, device)
+    if there is not None:
+        return _Layout(0, 0, 0, table, there)
+    return _Layout(0, 0, len(table) - steps.batch_size, table, table)
 
 
 @lru_cache
@@ -232,7 +275,15 @@ def _header(staged: Staged, shape: Geometry) -> str:
     )
 
 
-def _jit(name: str, text: str) -> Any:
+@cache
+def launch_knobs() -> Any:
+    """What Triton lets others set about launches."""
+    from triton import knobs  # noqa: PLC0415 (slow, and not everywhere)
+
+    return knobs.runtime
+
+
+def jit(name: str, text: str) -> Any:
     """The text as a function of Triton. Its lines are kept where Python and Triton look for source code."""
     import triton  # noqa: PLC0415 (slow, and not everywhere)
     from triton import language as tl  # noqa: PLC0415

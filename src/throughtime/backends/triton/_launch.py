@@ -6,9 +6,14 @@ can have changed, the compiled kernel is called with plain addresses.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from operator import or_
 from typing import Any
 
 import torch
@@ -20,6 +25,10 @@ ALIGNMENT = 16
 """Triton compiles kernels for addresses that are multiples of this, and others for those that are not."""
 
 
+MOST_ROOMS = 8
+"""Rooms that a kernel keeps."""
+
+
 class TooLargeError(Exception):
     """The blocks of a kernel cannot all be on the card at once."""
 
@@ -29,10 +38,13 @@ class SpillsError(Exception):
 
 
 class Launcher:
-    """The launches of one kernel, with `warps` a block; blocks that meet must all be on the card."""
+    """The launches of one kernel, with `warps` a block; blocks that meet must all be on the card.
 
-    def __init__(self, function: Any, warps: int, *, meets: bool) -> None:
-        self._function = function
+    `knobs` gives what Triton lets others set about launches.
+    """
+
+    def __init__(self, function: Any, warps: int, knobs: Callable[[], Any], *, meets: bool) -> None:
+        self._function, self._knobs = function, knobs
         self._options = {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": meets}
         self._handles: dict[tuple[int, bool, str, bool], Any] = {}
 
@@ -53,7 +65,7 @@ class Launcher:
             self._generic(blocks, tensors, room, numbers, constants)
             return
         pointers = [tensor.data_ptr() for tensor in tensors]
-        aligned = not functools.reduce(int.__or__, pointers) % ALIGNMENT and max(numbers) < 1 << 31
+        aligned = not functools.reduce(or_, pointers) % ALIGNMENT and max(numbers) < 1 << 31
         key = (device.index, *constants, aligned)
         handle = self._handles.get(key)
         if handle is None:
@@ -61,59 +73,120 @@ class Launcher:
             handle = self._function.warmup(*arguments, grid=(blocks,), **self._options)
             _look_at(handle, blocks, processors, accept_spills=accept_spills)
             self._handles[key] = handle
-        if aligned:
-            self._guarded(lambda: handle[blocks, 1, 1](*pointers, *room.addresses(), *numbers, *constants))
-        else:
-            self._guarded(lambda: self._generic(blocks, tensors, room, numbers, constants))
-
-    def _generic(
-        self, blocks: int, tensors: Sequence[Tensor], room: Room, numbers: Sequence[int], constants: tuple[bool, str]
-    ) -> None:
-        self._function[blocks,](*tensors, *room.tensors(), *numbers, *constants, **self._options)
-
-    @staticmethod
-    def _guarded(launch: Callable[[], None]) -> None:
         try:
-            launch()
+            if aligned:
+                self._launch(handle, blocks, device.index, (*pointers, *room.addresses(), *numbers, *constants))
+            else:
+                self._generic(blocks, tensors, room, numbers, constants)
         except RuntimeError as error:
             # Somebody else may have a share of the multiprocessors; nothing has run then.
             if "cooperative" not in str(error):
                 raise
             raise TooLargeError from error
 
+    def _generic(
+        self, blocks: int, tensors: Sequence[Tensor], room: Room, numbers: Sequence[int], constants: tuple[bool, str]
+    ) -> None:
+        self._function[blocks,](*tensors, *room.tensors(), *numbers, *constants, **self._options)
+
+    def _launch(self, handle: Any, blocks: int, device: int, arguments: tuple[Any, ...]) -> None:
+        """Launch a compiled kernel on the current stream of the current device."""
+        stream, knobs = torch._C._cuda_getCurrentRawStream(device), self._knobs()
+        # Profilers want to hear of launches, and have each described to them.
+        if any(getattr(hook, "calls", hook) for hook in (knobs.launch_enter_hook, knobs.launch_exit_hook)):
+            handle[blocks, 1, 1](*arguments, stream=stream)
+        else:
+            handle.run(blocks, 1, 1, stream, handle.function, handle.packed_metadata, None, None, None, *arguments)
+
+
+class Exchange:
+    """What the blocks of a launch exchange rows through: so many numbers for each purpose, zeros where it says so.
+
+    The last two are counters, of this launch and of the next.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[int, torch.dtype, bool]]) -> None:
+        self.sizes = sizes
+        self.starts: list[int] = []
+        self.nbytes = 0
+        for count, dtype, _ in sizes:
+            self.starts.append(self.nbytes)
+            self.nbytes += -(-count * dtype.itemsize // 256) * 256
+
 
 class Room:
-    """Memory that the blocks of a launch exchange rows through: so many bytes for each purpose, zeros where it says so.
+    """Memory for an exchange.
 
     In one piece on a GPU, where every allocation takes time; in pieces where fresh memory may be poisoned, so that a
     value that nobody wrote shows.
     """
 
-    def __init__(self, sizes: Sequence[tuple[int, torch.dtype, bool]], device: torch.device) -> None:
-        self._sizes = sizes
+    def __init__(self, exchange: Exchange, device: torch.device) -> None:
+        self._exchange = exchange
         self._device = device
-        self._whole: Tensor | None = None
-        self._pieces: list[Tensor] | None = None
+        self._is_turned = False
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        return torch.zeros(self._exchange.nbytes, dtype=torch.uint8, device=self._device)
+
+    @cached_property
+    def _addresses(self) -> list[int]:
+        base = self._whole.data_ptr()
+        return [base + start for start in self._exchange.starts]
+
+    @cached_property
+    def _pieces(self) -> list[Tensor]:
+        if self._device.type == "cuda":
+            places = zip(self._exchange.sizes, self._exchange.starts, strict=True)
+            return [self._whole[at : at + size * dtype.itemsize].view(dtype) for (size, dtype, _), at in places]
+        return [
+            (torch.zeros if zero else torch.empty)(count, dtype=dtype, device=self._device)
+            for count, dtype, zero in self._exchange.sizes
+        ]
 
     def addresses(self) -> list[int]:
         """Where each piece begins."""
-        starts, end = [], 0
-        for count, dtype, _ in self._sizes:
-            starts.append(end)
-            end += -(-count * dtype.itemsize // 256) * 256
-        if self._whole is None:
-            self._whole = torch.zeros(end, dtype=torch.uint8, device=self._device)
-        base = self._whole.data_ptr()
-        return [base + start for start in starts]
+        *others, counters, following = self._addresses
+        return [*others, following, counters] if self._is_turned else self._addresses
 
     def tensors(self) -> list[Tensor]:
         """The pieces."""
-        if self._pieces is None:
-            self._pieces = [
-                (torch.zeros if zero else torch.empty)(count, dtype=dtype, device=self._device)
-                for count, dtype, zero in self._sizes
-            ]
-        return self._pieces
+        *others, counters, following = self._pieces
+        return [*others, following, counters] if self._is_turned else self._pieces
+
+    def turn(self) -> None:
+        """After a launch: the counters that it has cleared are those of the next one."""
+        self._is_turned = not self._is_turned
+
+
+class Rooms:
+    """The rooms of a kernel, kept from launch to launch, so that they need not be cleared.
+
+    Launches of one stream follow one another. Each stream has a room of its own, and so has every graph that somebody
+    records: nobody knows what runs between its replays.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, Room] = OrderedDict()
+        # Whoever launches first must also be the first to turn a room.
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def room(self, exchange: Exchange, device: torch.device) -> Iterator[Room]:
+        """A room for the launches within."""
+        if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+            yield Room(exchange, device)
+            return
+        key = (exchange, device, torch._C._cuda_getCurrentRawStream(device.index))
+        with self._lock:
+            # Put back when all has gone well: of a launch that failed nobody knows what it has counted.
+            room = self._kept.pop(key, None) or Room(exchange, device)
+            yield room
+            room.turn()
+            self._kept[key] = room
+            while len(self._kept) > MOST_ROOMS:
+                self._kept.popitem(last=False)
 
 
 def _look_at(kernel: Any, blocks: int, processors: int, *, accept_spills: bool) -> None:

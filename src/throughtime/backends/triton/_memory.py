@@ -14,6 +14,7 @@ _TAKEN = frozenset(
     "T B FIRST STEP_STRIDE ROW_STRIDE PADDED FIRST_TILE RAGGED PRECISION tile block rows counter counters table "
     "met count i t alive place active offset before later active_ahead offset_ahead before_ahead slot whole total "
     "parts one other shares a w k loop tl triton arrive meet larger smaller times libdevice place_before lambda "
+    "next_counters order home ORDER "
     "del is in not and or if for from def class return while with as None True False float".split()
 )
 _PREFIXES = (
@@ -26,6 +27,7 @@ _PREFIXES = (
     "lag_",
     "first_",
     "const_",
+    "start_",
     "carry_",
     "out_",
     "columns_",
@@ -135,7 +137,7 @@ class Memory:
                 if piece in self.read:
                     name, alive = self._rows[row], f"alive{suffix} & (t{suffix} "
                     later = self._load(f"lag_{name}", "place_before", row, start, piece, f"{alive}> 0)")
-                    first = self._load(f"first_{name}", "rows", row, start, piece, f"{alive}== 0)")
+                    first = self._load(f"first_{name}", "home", row, start, piece, f"{alive}== 0)")
                     yield f"{self.name(piece)}{suffix} = {later}"
                     yield f"{self.name(piece)}{suffix} = tl.where(t{suffix} > 0, {self.name(piece)}{suffix}, {first})"
                 start += piece.width

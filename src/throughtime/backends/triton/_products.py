@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -30,15 +31,22 @@ class Group:
     matrices: tuple[str, ...]
     columns: tuple[int, ...]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Of each result."""
         return self.results[0].width
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Features that are multiplied."""
         return sum(piece.width for piece in self.whole)
+
+    @cached_property
+    def is_together(self) -> bool:
+        """Whether its columns lie side by side in one matrix."""
+        first, width = self.columns[0], self.width
+        expected = tuple(range(first, first + len(self.results) * width, width))
+        return len(set(self.matrices)) == 1 and self.columns == expected
 
     @property
     def dtype(self) -> torch.dtype:
@@ -78,32 +86,34 @@ def chunks(depth: int, largest: int) -> list[int]:
 
 
 def pack(group: Group, matrices: Mapping[str, Tensor], depth: int, blocks: int, tile: int) -> Tensor:
-    """The group's columns [blocks, depth, results * tile], zeros where a matrix has none.
+    """The group's columns [blocks, depth, ...] the way each block reads them, zeros where a matrix has none.
 
-    A single column is every block's own.
+    A single column is every block's own. Packed at every launch: the numbers of a matrix can change without a trace.
     """
-    matrix, first = _side_by_side(group, matrices)
     width, count = group.width, len(group.results)
+    if group.is_together:
+        matrix, first = matrices[group.matrices[0]], group.columns[0]
+    else:
+        places = zip(group.matrices, group.columns, strict=True)
+        matrix, first = torch.cat([matrices[name][:, column : column + width] for name, column in places], 1), 0
     room = 1 if width == 1 else blocks * tile
     if room != width or depth != group.depth:
         columns = matrix[:, first : first + count * width].unflatten(1, (count, width))
         matrix = torch.nn.functional.pad(columns, (0, room - width, 0, 0, 0, depth - group.depth)).flatten(1)
         first = 0
     down, across = matrix.stride()
+    sizes, strides = _turned(count, room, depth, blocks, tile, down, across)
+    return matrix.as_strided(sizes, strides, matrix.storage_offset() + first * across).contiguous()
+
+
+@lru_cache(maxsize=1024)
+def _turned(
+    count: int, room: int, depth: int, blocks: int, tile: int, down: int, across: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides of `count` results, `room` columns each, in the order in which a block reads them."""
     # The results of a unit side by side; of four, the first two, and the other two in the second half.
     halves = [(2, 2 * room * across)] if count == 4 else []
     beside = (2 if count == 4 else count, room * across)
-    axes = [(blocks, 0 if width == 1 else tile * across), (depth, down), *halves, (tile, across), beside]
+    axes = [(blocks, 0 if room == 1 else tile * across), (depth, down), *halves, (tile, across), beside]
     sizes, strides = zip(*axes, strict=True)
-    turned = matrix.as_strided(sizes, strides, matrix.storage_offset() + first * across)
-    return turned.contiguous().view(blocks, depth, count * tile)
-
-
-def _side_by_side(group: Group, matrices: Mapping[str, Tensor]) -> tuple[Tensor, int]:
-    """A matrix that has the columns of a group side by side, and where they begin."""
-    first, width = group.columns[0], group.width
-    expected = tuple(range(first, first + len(group.results) * width, width))
-    if len(set(group.matrices)) == 1 and group.columns == expected:
-        return matrices[group.matrices[0]], first
-    places = zip(group.matrices, group.columns, strict=True)
-    return torch.cat([matrices[name][:, column : column + width] for name, column in places], 1), 0
+    return sizes, strides

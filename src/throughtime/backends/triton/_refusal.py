@@ -17,13 +17,14 @@ from throughtime.compiler._loop import COMPARISONS, REDUCTIONS, LoopProgram, Op,
 
 def refusal(program: LoopProgram) -> str | None:
     """Why this backend cannot take `program`, or None if it can."""
-    if not _has_triton():
+    if not has_triton():
         return "triton is not installed"
     return next(_reasons(program), None)
 
 
 @functools.cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -39,14 +40,15 @@ def _reasons(program: LoopProgram) -> Iterator[str]:
         if row.dtype not in INSIDE:
             yield f"`{row}`: there are no fast products of {str(row.dtype).removeprefix('torch.')} on a GPU"
     for op in program.body:
-        yield from (f"`{op}`: {reason}" for reason in _op_reasons(op))
+        yield from (f"`{op}`: {reason}" for reason in op_reasons(op))
     try:
         cut(program)
     except Uncompilable as reason:
         yield str(reason)
 
 
-def _op_reasons(op: Op) -> Iterator[str]:
+def op_reasons(op: Op) -> Iterator[str]:
+    """What keeps one operation out of kernels."""
     if op.kind in ("slice", "cat", "product", "where", "cast"):
         return
     if op.kind in REDUCTIONS:

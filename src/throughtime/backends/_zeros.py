@@ -1,0 +1,52 @@
+"""Zeros that everybody reads and nobody writes: a state to begin with, a gradient that nobody gave.
+
+On a GPU, to make some takes as long on the host as a launch of any other kernel.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_KEPT: OrderedDict[Any, Tensor] = OrderedDict()
+_IDS: set[int] = set()
+_LOCK = threading.Lock()
+_MOST = 64
+_MOST_BYTES = 1 << 20
+"""Of one tensor: what is larger takes longer to fill than to ask for."""
+
+
+def shared_zeros(size: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros to read from, on a GPU the same as the last time; once for each stream, since others need not wait."""
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        # What a graph reads that somebody records is its own.
+        return torch.zeros(size, dtype=dtype, device=device)
+    key = (size, dtype, device, torch._C._cuda_getCurrentRawStream(device.index))
+    found = _KEPT.get(key)
+    if found is None:
+        # For everybody, though the first one may only infer.
+        with torch.inference_mode(False):
+            found = torch.zeros(size, dtype=dtype, device=device)
+        if found.nbytes > _MOST_BYTES:
+            return found
+        found = _keep(key, found)
+    return found
+
+
+def _keep(key: Any, zeros: Tensor) -> Tensor:
+    with _LOCK:
+        kept = _KEPT.setdefault(key, zeros)
+        _IDS.add(id(kept))
+        while len(_KEPT) > _MOST:
+            _, oldest = _KEPT.popitem(last=False)
+            _IDS.discard(id(oldest))
+    return kept
+
+
+def are_shared_zeros(tensor: Tensor) -> bool:
+    """Whether a tensor is known to be nothing but zeros."""
+    return id(tensor) in _IDS
