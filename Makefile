@@ -27,7 +27,7 @@ test-gpu: setup  ## conformance of kernels on a GPU
 	$(BIN)/pytest -q tests/gpu
 
 sanitize: setup  ## small kernels under memcheck and racecheck of compute-sanitizer
-	$(BIN)/python tools/sanitize.py --save benchmarks/results/gpu-sanitizer.txt
+	$(BIN)/python tools/sanitize.py --save benchmarks/results/$$(date +%F)-gpu-sanitizer.txt
 
 bench-gpu: setup  ## measure against cuDNN and eager loops, on a GPU
 	$(BIN)/python benchmarks/gpu_cudnn.py

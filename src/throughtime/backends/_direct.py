@@ -95,36 +95,14 @@ class Direct:
         self,
         tensors: Sequence[Tensor],
         inputs: Sequence[Tensor],
-        state: Sequence[Tensor],
-        steps: Steps,
-        leading: tuple[int, int] | None,
-    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """The outputs, the final state, and what the backward pass needs, for arguments that fit."""
-        carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-        stored = self.run(tensors, inputs, carried, steps, leading)
-        return [stored[place] for place in self._outputs], carried, [stored[place] for place in self._kept]
-
-    def outputs(
-        self,
-        tensors: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        state: Sequence[Tensor],
-        steps: Steps,
-        leading: tuple[int, int] | None,
-    ) -> list[Tensor]:
-        """The outputs alone; the state changes in place."""
-        stored = self.run(tensors, inputs, state, steps, leading)
-        return [stored[place] for place in self._outputs]
-
-    def run(
-        self,
-        tensors: Sequence[Tensor],
-        inputs: Sequence[Tensor],
         carried: Sequence[Tensor],
         steps: Steps,
         leading: tuple[int, int] | None,
-    ) -> list[Tensor]:
-        """All that the kernel stores [N, ...], outputs with the axes `leading` if there are some; `carried` changes."""
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs and what the backward pass needs, for arguments that fit; `carried` changes to the final state.
+
+        Both have rows [N, ...], but outputs the axes `leading`, if they are given.
+        """
         rows = steps.total
         stored = [
             empty((rows, *shape), dtype, _CPU)
@@ -148,7 +126,7 @@ class Direct:
             [(starts[tensor] + offset, *strides) for tensor, offset, strides in self._matrices],
             [*[leaf.data_ptr() for leaf in carried], *[stream.data_ptr() for stream in stored]],
         )
-        return stored
+        return [stored[place] for place in self._outputs], [stored[place] for place in self._kept]
 
 
 def _places(wanted: Sequence[Value], env: Env, tensors: Sequence[Tensor]) -> dict[Value, _Place] | None:

@@ -33,11 +33,10 @@ class Executable:
         self.program = program
         self.loops = loops
         adjoint = program.adjoint
-        self._on_gpu = on_gpu = all(getattr(loop, "on_gpu", False) for loop in loops)
-        # Whether the loops read the state they begin with where it lies; others change it in place.
-        self._takes_starts = all(getattr(loop, "takes_starts", False) for loop in loops)
-        # Whether they take the rows of states in the order of the batch.
-        self.sorts_states = self._takes_starts
+        self._on_gpu = on_gpu = all(loop.on_gpu for loop in loops)
+        # Whether the loops read the state they begin with where it lies, in the order of the batch; others change one
+        # in the order of the loop in place.
+        self.takes_starts = all(loop.takes_starts for loop in loops)
         wanted = {*program.outputs, *program.kept}
         read = {*loops[0].takes, *program.after.takes, *wanted}
         self._drawn = _function(program.drawn, read | {*program.before.takes, *program.invariant.takes})
@@ -146,7 +145,7 @@ class Executable:
         A loop that does not read the first where that lies finds it in the second.
         """
         pairs = list(zip(likes, given, strict=True))
-        if in_one and self._takes_starts:
+        if in_one and self.takes_starts:
             starts = [shared_zeros(like.shape, like.dtype, like.device) if one is None else one for like, one in pairs]
             return starts, [torch.empty_like(like, memory_format=torch.contiguous_format) for like in likes]
         return None, [_own(like, one) for like, one in pairs]

@@ -63,6 +63,7 @@ class NumbaLoop:
     """A loop as one call of a compiled kernel. `ahead` is what the kernel does ahead of the loop, too."""
 
     name = "numba"
+    on_gpu = takes_starts = False
 
     def __init__(self, lowered: Lowered) -> None:
         self.kernel = numba.compile_loop(lowered.program)

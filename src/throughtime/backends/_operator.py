@@ -102,7 +102,8 @@ class _Unroll(torch.autograd.Function):
         rows, state = call.start(leaves[tensor_count:split], leaves[split:])
         kept: Iterable[Tensor]
         if call.direct is not None:
-            outputs, final, kept = call.direct.forward(tensors, rows, state, call.steps, call.leading)
+            final = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+            outputs, kept = call.direct.forward(tensors, rows, final, call.steps, call.leading)
             if call.moves is not None:
                 outputs, final = call.leave(outputs, final)
             results = (*outputs, *final)

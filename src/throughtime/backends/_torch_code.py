@@ -40,8 +40,9 @@ class TorchFunction:
     """Nodes made into one function: `run(rows, env, generators)` puts the values of `gives` into `env`.
 
     Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Unless
-    `reuse` is None, large values that are used up or that are in it are written to memory that has been used before;
-    torch cannot differentiate that. What is for a GPU has fewer operations.
+    `reuse` is None, large values that are used up or that are in it are written to memory that has been used before,
+    and on a GPU parts of a join to their places in it; torch cannot differentiate either. What is for a GPU has fewer
+    operations.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class TorchFunction:
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
         again = set() if reuse is None else {*reuse, *(made - set(self.gives))}
-        writer = _Writer(name, nodes, self.takes, self.gives, again, on_gpu=on_gpu)
+        placed = _placed(nodes, set(self.gives)) if on_gpu and reuse is not None else {}
+        writer = _Writer(name, nodes, self.takes, self.gives, again, placed, on_gpu=on_gpu)
         self.source = writer.source
         self._function = writer.compile()
 
@@ -83,11 +85,11 @@ class _Writer:
         takes: list[Value],
         gives: list[Value],
         reuse: set[Value],
+        placed: dict[Value, Node],
         *,
         on_gpu: bool,
     ) -> None:
-        self._reuse, self._on_gpu = reuse, on_gpu
-        self._placed = _placed(nodes, set(gives)) if on_gpu else {}
+        self._reuse, self._placed, self._on_gpu = reuse, placed, on_gpu
         self._names: dict[Value, str] = {}
         # Joins whose parts are being made.
         self._begun: set[Value] = set()

@@ -22,6 +22,7 @@ class AtenLoop:
     """A loop, one call of a generated function a step."""
 
     name = "aten"
+    takes_starts = False
 
     def __init__(self, loop: Loop, *, on_gpu: bool = False) -> None:
         self._loop = loop

@@ -42,7 +42,7 @@ def walk_compiled(
     rowless = [place for place, leaf in enumerate(state) if not leaf.ndim]
     steps = schedule.steps
     in_one = parallel_iterations is None and checkpoint_every is None and not swap_memory and not rowless
-    order = schedule.order() if in_one and executable.sorts_states and not steps.is_full else None
+    order = schedule.order() if in_one and executable.takes_starts and not steps.is_full else None
     if order is not None:
         # What the host knows travels with the table of lengths.
         steps = steps.ordered(order if order.device.type == "cpu" else order.to(rows[0].device))
@@ -102,10 +102,10 @@ def walk_directly(
         )
     if moves is None:
         state = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-        return direct.outputs(tensors, [inputs], state, steps, leading), list(state)
+        return direct.forward(tensors, [inputs], state, steps, leading)[0], list(state)
     rows, ordered = moves.enter([inputs], () if fresh else state)
     carried = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in ordered]
-    return moves.leave(direct.outputs(tensors, rows, carried, steps, None), carried)
+    return moves.leave(direct.forward(tensors, rows, carried, steps, None)[0], carried)
 
 
 def draw(executable: Executable, steps: Steps, noise: Noise) -> Env:
