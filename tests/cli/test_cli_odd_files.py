@@ -47,6 +47,14 @@ def test_what_is_not_known_may_be_said_in_many_ways(mark: str, count: int, tmp_p
     assert np.isnan(next(open_table(path).pieces()).numbers("x", path)[:count]).all()
 
 
+def test_a_single_word_among_few_numbers_is_a_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,x,kind\na,1.0,p\na,oops,p\nb,2.0,q\nb,3.0,q\n")
+    result = call("train", path, "--out", tmp_path / "run")
+    is_one_line_of_error(result, "a.csv, line 3, column `x` is not a number: got 'oops'", "`--categories x`")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_empty_column_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,x,notes\n" + "".join(f"{step // 5},{step % 4},\n" for step in range(60)))

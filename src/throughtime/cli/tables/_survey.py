@@ -16,6 +16,8 @@ from throughtime.cli.tables._table import LARGEST, Piece, Table, Values, is_numb
 COUNTED = 20_000
 # A column with so few cells that are no numbers is one of numbers, and those are mistakes.
 STRAY = 0.05
+# In a small table a single one is more than that, and a mistake all the same if there are so many cells.
+_FEW = 4
 _WITH_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -183,7 +185,8 @@ def _check_numbers(table: Table, facts: list[Facts]) -> None:
                 expected="a point, as in 1.5, and nothing between thousands",
                 fix=f"Save the file with such numbers, or say `--categories {fact.name}`.",
             )
-        if 0 < fact.words <= STRAY * (fact.rows - fact.missing):
+        cells = fact.rows - fact.missing
+        if 0 < fact.words <= STRAY * cells or (fact.words == 1 and cells >= _FEW):
             line, text = fact.first_word or (0, "")
             refuse(
                 f"{place.format(line)} is not a number",
