@@ -336,3 +336,20 @@ def test_outputs_that_are_the_inputs_are_tensors_of_their_own(backend: str) -> N
         assert torch.equal(other, X)
         (gradient,) = torch.autograd.grad((one + 3 * other).sum(), x)
         assert torch.equal(gradient, torch.full_like(X, 5))
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 2]])
+def test_gradients_that_nobody_gave_belong_to_nobody(lengths: list[int] | None) -> None:
+    """Zeros that stand for them are shared by all calls: what a user does to a gradient must not reach them."""
+    for cell in (Echo(), tt.LSTMCell(3, input_size=2)):
+        found = []
+        for _ in range(4):
+            x = X.clone().requires_grad_()
+            _, state = tt.dynamic_rnn(cell, x, lengths, dtype=torch.float32)
+            final = state if isinstance(state, Tensor) else state.c
+            final.sum().backward()
+            assert x.grad is not None
+            found.append(x.grad.clone())
+            x.grad.fill_(torch.nan)
+        assert all(torch.equal(gradient, found[0]) for gradient in found)
+        assert not found[0].isnan().any()

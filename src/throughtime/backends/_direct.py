@@ -45,7 +45,7 @@ class Direct:
         stored, outputs = program.loop.stored, set(program.outputs)
         self._kernel = loop.kernel
         self._threads = torch.get_num_threads()
-        self._usual = steps, self._kernel.divide(steps, 0, len(steps.active), self._threads)
+        self._usual = steps, self._kernel.divide(steps, 0, len(steps.counts), self._threads)
         self._inputs = [program.inputs.index(value) for value in loop.streams]
         self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
         self._matrices = [places[value] for value in loop.matrices]
@@ -113,7 +113,7 @@ class Direct:
         starts = [tensor.data_ptr() for tensor in tensors]
         usual, division = self._usual
         if steps is not usual:
-            division = self._kernel.divide(steps, 0, len(steps.active), self._threads)
+            division = self._kernel.divide(steps, 0, len(steps.counts), self._threads)
         self._kernel.launch(
             division,
             [

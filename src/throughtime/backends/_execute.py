@@ -16,7 +16,7 @@ from throughtime.backends._memory import empty as _reused
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
-from throughtime.backends._zeros import shared_zeros
+from throughtime.backends._zeros import shared_zeros, zero_rows
 from throughtime.compiler import Graph, Node, Program, Section, Value
 
 Loops = Sequence[Any]
@@ -63,6 +63,9 @@ class Executable:
             reuse = set(adjoint.before.gives) - gradients
             self._adjoint_before = _function(adjoint.before, read, reuse=reuse, on_gpu=on_gpu)
             self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
+            # Gradients that only a kernel reads: what torch sees, a user may come to own.
+            seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
+            self._unseen = set(adjoint.output_tangents) - seen if loops[1].name == "numba" else set()
             self._lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
             ]
@@ -79,7 +82,7 @@ class Executable:
     def keeping(self) -> Keeping:
         """What blocks of steps keep for the backward pass when memory is swapped."""
         lagged = [index for index, _, _ in self._lagged]
-        return Keeping(self.program, self.kept, lagged, is_random=self.is_random)
+        return Keeping(self.program, self.kept, lagged, is_random=self.is_random, on_gpu=self._on_gpu)
 
     @cached_property
     def constant(self) -> list[int]:
@@ -123,7 +126,7 @@ class Executable:
         self._invariant.run(0, env, generators)
         device = state[0].device
         outside = self.works_before or self._after.gives
-        in_one = kept is None and (chunk is None or chunk >= len(steps.active) or not outside)
+        in_one = kept is None and (chunk is None or chunk >= len(steps.counts) or not outside)
         starts, carried = self._begin(state, state, in_one=in_one)
         if kept is not None:
             return self._forward_keeping(env, carried, steps, generators, kept)
@@ -211,7 +214,7 @@ class Executable:
         device = initial[0].device
         for value, tangent in zip(adjoint.output_tangents, output_tangents, strict=True):
             if value is not None:
-                env[value] = _zeros(value, steps.total, device) if tangent is None else tangent
+                env[value] = self._no_tangent(value, steps.total, device) if tangent is None else tangent
         self._adjoint_invariant.run(0, env)
         pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
         gradients = [value if want else None for value, want in pairs]
@@ -269,6 +272,14 @@ class Executable:
         self._adjoint_streams.enter(env, stored)
         after.run(steps.total, env)
         whole.collect(env, rows, add=True)
+
+    def _no_tangent(self, value: Value, rows: int, device: torch.device) -> Tensor:
+        """Zeros for a gradient that nobody gave."""
+        shape = [size if isinstance(size, int) else rows for size in value.shape]
+        if value in self._unseen:
+            return zero_rows(shape, value.dtype, device)
+        # They take no memory until somebody needs them side by side.
+        return torch.zeros((), dtype=value.dtype, device=device).expand(shape)
 
     def _starts(self, env: Env, initial: Sequence[Tensor], steps: Steps, block: Steps, first: int) -> Starts:
         """For each state that is needed as it was, by its place, what the first step of a block found."""
@@ -485,9 +496,3 @@ def _own(like: Tensor, given: Tensor | None) -> Tensor:
     if given is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     return given.clone(memory_format=torch.contiguous_format)
-
-
-def _zeros(value: Value, rows: int, device: torch.device) -> Tensor:
-    """Zeros for a gradient that nobody asked for; they take no memory until somebody needs them side by side."""
-    zero = torch.zeros((), dtype=value.dtype, device=device)
-    return zero.expand([size if isinstance(size, int) else rows for size in value.shape])

@@ -100,7 +100,7 @@ class NumbaLoop:
             stored,
             steps,
             0,
-            len(steps.active),
+            len(steps.counts),
             torch.get_num_threads(),
         )
 

@@ -72,7 +72,10 @@ class Order:
         """Where the rows of every step lie when packed."""
         # For everybody, though the first one who asks may only infer.
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
-            return Steps(torch.from_numpy(self.active), torch.from_numpy(self.offset), 1, len(self.rows))
+            steps = Steps(torch.from_numpy(self.active), torch.from_numpy(self.offset), 1, len(self.rows))
+        # These are known already.
+        vars(steps).update(total=self.total, lengths=self.length.tolist())
+        return steps
 
     def sort(self, leaf: Tensor) -> Tensor:
         """Rows [B, ...] of the batch in the order of the loop."""

@@ -134,30 +134,6 @@ def _split_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
     return changed
 
 
-def _turn_gradients(nodes: Sequence[Node], _gives: set[Value]) -> list[Node]:
-    """`xᵀ @ g` is slow where `g` is the wider of the two; `(gᵀ @ x)ᵀ` is not."""
-    made = Graph(list(nodes)).producers()
-    changed: list[Node] = []
-    for node in nodes:
-        pair = _over_rows(made, node.results[0]) if node.name == "mm" else None
-        if pair is None or pair[1].row_size <= pair[0].row_size:
-            changed.append(node)
-            continue
-        left, right = pair
-        name, dtype = node.result.name, node.result.dtype
-        wide = Value(f"{name}_wide", (right.row_size, ROWS), dtype)
-        product = Value(f"{name}_product", (right.row_size, left.row_size), dtype)
-        back = Value(f"{name}_back", (left.row_size, right.row_size), dtype)
-        changed += [
-            Node(aten.t.default, (right,), {}, (wide,)),
-            Node(aten.mm.default, (wide, left), {}, (product,)),
-            Node(aten.t.default, (product,), {}, (back,)),
-            # As a parameter lies in memory: torch would copy its gradient otherwise.
-            Node(aten.clone.default, (back,), {"memory_format": torch.contiguous_format}, node.results),
-        ]
-    return changed
-
-
 def add_products(nodes: Sequence[Node], gives: Iterable[Value]) -> list[Node]:
     """`x @ W + h @ U` with the second product added to the first where that lies: a third of the way through memory."""
     wanted = set(gives)
@@ -207,5 +183,5 @@ def _over_rows(made: dict[Value, Node], product: Value) -> tuple[Value, Value] |
     return (source, right) if source.row_axis == 0 else None
 
 
-_ON_CPU = (_join_gradients, _split_sums, _turn_gradients, _fuse_bias)
+_ON_CPU = (_join_gradients, _split_sums, _fuse_bias)
 _ON_GPU = (_join_gradients, _split_sums, _fuse_bias, add_products, _flatten_sums)

@@ -111,6 +111,15 @@ class Steps:
         return sum(self.counts)
 
     @cached_property
+    def lengths(self) -> list[int]:
+        """For how many steps each row is alive."""
+        active = self.active.numpy()
+        lengths: list[int] = (
+            len(active) - active[::-1].searchsorted(np.arange(self.batch_size), side="right")
+        ).tolist()
+        return lengths
+
+    @cached_property
     def cuts(self) -> dict[int, list[tuple[int, int]]]:
         """Ranges of rows for so many threads; the walks forward and back share them."""
         return {}

@@ -5,8 +5,11 @@ On a GPU, to make some takes as long on the host as a launch of any other kernel
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,6 +38,20 @@ def shared_zeros(size: torch.Size, dtype: torch.dtype, device: torch.device) -> 
             return found
         found = _keep(key, found)
     return found
+
+
+def zero_rows(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that only a kernel reads, for rows whose number changes from call to call: a few are made once for all."""
+    count = math.prod(shape)
+    if device.type != "cpu" or count * dtype.itemsize > _MOST_BYTES:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return _all_zeros(dtype)[:count].view(shape)
+
+
+@functools.cache
+def _all_zeros(dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.zeros(_MOST_BYTES // dtype.itemsize, dtype=dtype, device="cpu")
 
 
 def _keep(key: Any, zeros: Tensor) -> Tensor:

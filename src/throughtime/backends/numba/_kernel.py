@@ -94,11 +94,11 @@ class LoopKernel:
             return known
         shards = self._shards(steps, first, last, threads)
         workers, pieces = len(shards), []
-        nanoseconds, is_whole = self._row_nanoseconds * steps.total, (first, last) == (0, len(steps.active))
+        nanoseconds, is_whole = self._row_nanoseconds * steps.total, (first, last) == (0, len(steps.counts))
         more = shards_in_pieces(workers, steps.batch_size, nanoseconds, is_ragged=steps.is_ragged)
         if more and is_whole and is_usable() and team() is not None:
             active = steps.active.numpy()
-            shards = cut_rows(active, more)
+            shards = cut_rows(steps.lengths, more)
             pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
         blocks = [max(1, min(BLOCK_ROWS // (stop - start), last - first)) for start, stop in shards]
         rows = [block * (stop - start) for block, (start, stop) in zip(blocks, shards, strict=True)]
@@ -158,8 +158,8 @@ class LoopKernel:
             threads = min(threads, most)
         if threads <= 1:
             return [(0, steps.batch_size)] if steps.batch_size else []
-        if (first, last) != (0, len(steps.active)):
-            return cut_rows(steps.active.numpy()[first:last], threads)
+        if (first, last) != (0, len(steps.counts)):
+            return cut_rows([min(max(length - first, 0), last - first) for length in steps.lengths], threads)
         if threads not in steps.cuts:
-            steps.cuts[threads] = cut_rows(steps.active.numpy(), threads)
+            steps.cuts[threads] = cut_rows(steps.lengths, threads)
         return steps.cuts[threads]

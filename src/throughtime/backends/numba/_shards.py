@@ -64,17 +64,14 @@ def cut_steps(active: NDArray[np.int64], start: int, stop: int, *, reverse: bool
     return array("q", itertools.chain.from_iterable(reversed(pieces) if reverse else pieces))
 
 
-def cut_rows(active: NDArray[np.int64], count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of rows, none of them empty, for steps with these numbers of active rows."""
-    rows = int(active[0])
+def cut_rows(lengths: list[int], count: int) -> list[tuple[int, int]]:
+    """At most `count` ranges of rows, none of them empty, for rows that live so many steps, the longest first."""
+    rows = bisect.bisect_left(lengths, True, key=lambda length: length <= 0)
     count = min(count, rows)
     if count <= 1:
         return [(0, rows)] if rows else []
-    if active[-1] == rows:
-        # All rows live for all steps.
+    if lengths[0] == lengths[-1]:
         return list(itertools.pairwise(rows * shard // count for shard in range(count + 1)))
-    # Row r lives for as many steps as have more than r active rows.
-    lengths: list[int] = (len(active) - active[::-1].searchsorted(np.arange(rows), side="right")).tolist()
     return _cut(lengths, [0, *itertools.accumulate(lengths)], 0, rows, count)
 
 
