@@ -81,6 +81,23 @@ def test_clipping_is_that_of_torch_to_the_bit(length: float) -> None:
     torch.testing.assert_close(twins[0].weight.grad, twins[1].weight.grad, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_gradients_of_a_gpu_are_made_in_this_thread_and_torch_is_left_as_it_was(device: str) -> None:
+    """Also when the step goes wrong; torch's setting is one of the thread, so nothing of it needs a GPU."""
+    setup, seen = parts(), []
+    model, batch = setup["model"], next(iter(setup["train"]))
+    stepper = Stepper(model, measure, setup["optimizer"], this_worker(), None, None, carry=False)
+    stepper.device = torch.device(device)
+    model.out.bias.register_hook(lambda _: seen.append(torch._C._is_multithreading_enabled()))
+    stepper.step(batch, None)
+    assert seen == [device == "cpu"]
+    assert torch._C._is_multithreading_enabled()
+    model.out.bias.register_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        stepper.step(batch, None)
+    assert torch._C._is_multithreading_enabled()
+
+
 @pytest.mark.parametrize("every", ["step", "epoch"])
 def test_schedules_advance(every: str) -> None:
     setup = parts(lr=1.0)

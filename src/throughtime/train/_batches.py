@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from throughtime._errors import check_positive_int, problem, shape_of, type_name
-from throughtime.train._means import mask
 from throughtime.train._workers import this_worker
 
 
@@ -92,22 +91,12 @@ def pad(examples: Sequence[Any]) -> Batch:
 
 def _padded(name: str, sequences: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Sequences [T_i, ...] as one tensor [B, T, ...], and their lengths: one copy for all of them, not one for each."""
-    joined = _joined(name, sequences)
-    counts = [len(sequence) for sequence in sequences]
-    lengths, size = torch.tensor(counts), (len(counts), max(counts))
-    if len(joined) == size[0] * size[1]:
-        return joined.unflatten(0, size), lengths
-    places = mask(lengths, size[1]).flatten().nonzero().squeeze(1).to(joined.device)
-    room = joined.new_zeros(size[0] * size[1], *joined.shape[1:])
-    return room.index_copy_(0, places, joined).unflatten(0, size), lengths
-
-
-def _joined(name: str, sequences: list[Tensor]) -> Tensor:
-    """The steps of all sequences, one after the other."""
     try:
         # torch looks at the rest of the shapes; on its own it would let empty ones and other dtypes pass.
         if sequences[0].ndim and len({(sequence.ndim, sequence.dtype) for sequence in sequences}) == 1:
-            return torch.cat(sequences)
+            counts = [sequence.shape[0] for sequence in sequences]
+            joined = torch.cat(_with_gaps(sequences, counts))
+            return joined.view(len(counts), max(counts), *joined.shape[1:]), torch.tensor(counts)
     except RuntimeError:
         # One that has no room for the steps says so itself.
         if len({sequence.shape[1:] for sequence in sequences}) == 1:
@@ -115,6 +104,15 @@ def _joined(name: str, sequences: list[Tensor]) -> Tensor:
     expected, fix = "tensors [T, ...] that differ in T only", f"Look at the `{name}` of every example."
     got = sorted({f"{shape_of(sequence)} {sequence.dtype}" for sequence in sequences})
     raise ValueError(problem(f"`{name}` do not fit into one batch", got=got, expected=expected, fix=fix))
+
+
+def _with_gaps(sequences: list[Tensor], counts: list[int]) -> list[Tensor]:
+    """Sequences of so many steps, each followed by the zeros that it lacks."""
+    longest, shortest = max(counts), min(counts)
+    zeros = sequences[0].new_zeros(longest - shortest, *sequences[0].shape[1:])
+    # As many as there are different lengths, which are few. The longest get none: empty tensors slow torch down.
+    gaps = {count: [zeros[count - shortest :]] for count in set(counts) - {longest}} | {longest: []}
+    return [part for sequence, count in zip(sequences, counts, strict=True) for part in (sequence, *gaps[count])]
 
 
 def _as_tensor(value: Any) -> Tensor:

@@ -45,16 +45,17 @@ def mask(lengths: Tensor, time: int) -> Tensor:
     return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)
 
 
-def real_steps(values: Tensor, lengths: Tensor | None) -> Tensor:
+def real_steps(lengths: Tensor | None, *values: Tensor) -> list[Tensor]:
     """The real steps [N, ...] of `values` [B, T, ...]; nobody looks at the padding again, a gradient neither."""
     if lengths is None:
-        return values
-    if values.ndim < 2 or lengths.shape != values.shape[:1]:
-        what, fix = "values and `lengths` do not fit", "Pass values [B, T, ...] and lengths [B]."
-        got = f"{shape_of(values)} and {shape_of(lengths)}"
-        raise ValueError(problem(what, got=got, expected="[B, T, ...] and [B]", fix=fix))
-    places = mask(lengths, values.shape[1]).flatten().nonzero().squeeze(1)
-    return values.flatten(0, 1).index_select(0, places)
+        return list(values)
+    for value in values:
+        if value.ndim < 2 or lengths.shape != value.shape[:1]:
+            what, fix = "values and `lengths` do not fit", "Pass values [B, T, ...] and lengths [B]."
+            got = f"{shape_of(value)} and {shape_of(lengths)}"
+            raise ValueError(problem(what, got=got, expected="[B, T, ...] and [B]", fix=fix))
+    places = mask(lengths, values[0].shape[1]).flatten().nonzero().squeeze(1)
+    return [value.flatten(0, 1).index_select(0, places) for value in values]
 
 
 def masked_mean(values: Tensor, lengths: Tensor | None = None) -> Mean:
@@ -64,7 +65,7 @@ def masked_mean(values: Tensor, lengths: Tensor | None = None) -> Mean:
     >>> tt.train.masked_mean(torch.tensor([[1.0, 3.0, torch.nan]]), torch.tensor([2])).value
     tensor(2.)
     """
-    real = real_steps(values, lengths)
+    (real,) = real_steps(lengths, values)
     return Mean(real.sum(), real.numel())
 
 
@@ -79,11 +80,11 @@ def cross_entropy(
     tensor(1.3863)
     """
     _check_classes(scores, targets)
-    scores, targets = real_steps(scores, lengths).flatten(0, -2), real_steps(targets, lengths).flatten()
+    scores, targets = real_steps(lengths, scores, targets)
     # Half precision is too coarse for a sum of many small terms.
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    total = functional.cross_entropy(wide, targets, reduction="sum", label_smoothing=label_smoothing)
-    return Mean(total, len(targets))
+    wide = scores.flatten(0, -2).to(torch.promote_types(scores.dtype, torch.float32))
+    total = functional.cross_entropy(wide, targets.flatten(), reduction="sum", label_smoothing=label_smoothing)
+    return Mean(total, targets.numel())
 
 
 def accuracy(scores: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Mean:
@@ -94,7 +95,8 @@ def accuracy(scores: Tensor, targets: Tensor, lengths: Tensor | None = None) -> 
     tensor(0.6667)
     """
     _check_classes(scores, targets)
-    right = real_steps(scores, lengths).argmax(-1) == real_steps(targets, lengths)
+    scores, targets = real_steps(lengths, scores, targets)
+    right = scores.argmax(-1) == targets
     return Mean(right.sum(dtype=torch.float32), right.numel())
 
 
@@ -130,4 +132,5 @@ def _differences(predicted: Tensor, targets: Tensor, lengths: Tensor | None) -> 
     if predicted.shape != targets.shape:
         what, fix = "`predicted` and `targets` differ in shape", "Squeeze or unsqueeze one of them."
         raise ValueError(problem(what, got=shape_of(predicted), expected=shape_of(targets), fix=fix))
-    return real_steps(predicted, lengths) - real_steps(targets, lengths)
+    predicted, targets = real_steps(lengths, predicted, targets)
+    return predicted - targets

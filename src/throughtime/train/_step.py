@@ -90,7 +90,9 @@ class Stepper:
             measured, state = measured_by(self._measure, self._net, batch, state, carry=self._carry)
         sums = together(measured, batch, self._worker)
         self._check_finite(sums)
-        self.scaler.scale(self._local_loss(measured["loss"], sums)).backward()
+        loss = self.scaler.scale(self._local_loss(measured["loss"], sums))
+        with backwards_here(self.device):
+            loss.backward()
         self.scaler.unscale_(self._optimizer)
         norm = self._clip()
         self.scaler.step(self._optimizer)
@@ -144,18 +146,18 @@ def measured_by(measure: Measure, model: Any, batch: Batch, state: Any, *, carry
 
 def together(measured: dict[str, Mean], batch: Batch, worker: Worker) -> Sums:
     """The sums of all workers; a look at the numbers, for which a GPU has to finish its work."""
-    parts = [part for mean in measured.values() for part in mean]
-    device = batch.inputs.device
-    tensors = [part.detach().to(device, torch.float64) for part in parts if isinstance(part, Tensor)]
-    known = iter(torch.stack(tensors).tolist())
-    flat = [next(known) if isinstance(part, Tensor) else float(part) for part in parts]
-    metrics = dict(zip(measured, zip(flat[::2], flat[1::2], strict=True), strict=True))
+    metrics = {name: (_number(mean.total), _number(mean.count)) for name, mean in measured.items()}
     return Sums(metrics, len(batch.lengths), batch.steps, batch.padded_steps).over_all(worker)
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:
     """torch's mixed precision, if one is asked for."""
     return nullcontext() if precision is None else torch.autocast(device.type, precision)
+
+
+def backwards_here(device: torch.device) -> AbstractContextManager[Any]:
+    """Gradients of a GPU in this thread: small steps take longer to be handed to torch's own than to be made."""
+    return torch.autograd.set_multithreading_enabled(False) if device.type == "cuda" else nullcontext()
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -170,6 +172,10 @@ def _distributed(model: nn.Module, worker: Worker) -> nn.Module:
         what, fix = "several workers need a model whose parameters exist", "Make its cells with `input_size=`."
         raise ValueError(problem(what, got="parameters to be made", expected="a built model", fix=fix))
     return DistributedDataParallel(model)
+
+
+def _number(part: Tensor | int) -> float:
+    return float(part.item() if isinstance(part, Tensor) else part)
 
 
 def _detached(leaf: Any) -> Any:
