@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -13,6 +14,8 @@ from triton.runtime import interpreter
 
 import throughtime as tt
 from gpu_cases import CELLS, Batch, check, check_states
+from throughtime.backends.triton import _kernel
+from throughtime.backends.triton._geometry import Card, Geometry, Load, candidates
 
 _patch = interpreter._patch_lang_tensor
 
@@ -38,6 +41,37 @@ def test_several_tiles_of_the_batch_and_many_features() -> None:
 
 def test_half_precision() -> None:
     check("GRU", Batch(4, 3, 8), torch.float16, "cpu")
+
+
+# Kernels are kept by their programs: each test has a number of units of its own, and so a geometry of its own.
+@pytest.mark.parametrize(
+    ("name", "rows", "held", "dtype", "units"),
+    [
+        ("LSTM", 16, None, torch.float32, 9),
+        ("LSTM", 8, 1000, torch.float32, 11),
+        ("LSTM", 16, 1000, torch.float16, 12),
+        ("LSTM", 8, 0, torch.float32, 13),
+        ("LSTM", 16, 0, torch.float16, 14),
+        ("RNN", 8, 32, torch.float32, 138),
+        ("GRU", 32, 1000, torch.float16, 15),
+        ("projection", 8, 1000, torch.float16, 16),
+        ("softmax", 8, 1000, torch.float32, 17),
+    ],
+)
+def test_every_way_to_multiply(
+    name: str, rows: int, held: int | None, dtype: torch.dtype, units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows pass through shared memory (None), or are operands, with columns of so many features in registers."""
+
+    def choose(load: Load, _batch: int, card: Card, *_: object, ragged: bool = False) -> Geometry:
+        wanted = (rows, held is not None)
+        shape = next(shape for shape in candidates(load, card) if (shape.rows, shape.direct) == wanted)
+        return shape if held is None else replace(shape, held=tuple(min(held, kept) for kept in shape.resident))
+
+    monkeypatch.setattr(_kernel, "choose", choose)
+    # Columns of exact products are not taken from shared memory as operands; here all products are exact.
+    monkeypatch.setattr(_kernel, "precision", lambda: "tf32")
+    check(name, Batch(19, 3, units), dtype, "cpu")
 
 
 @pytest.mark.parametrize("form", ["lengths", "packed"])

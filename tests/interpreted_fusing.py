@@ -49,12 +49,12 @@ def _recorded() -> Iterator[None]:
     numbers = {"acos": np.arccos, "asin": np.arcsin, "atan": np.arctan, "atan2": np.arctan2, "pow": np.power}
     numbers |= {"nearbyint": np.rint} | {name: getattr(np, name) for name in "cosh expm1 log1p sinh tan trunc".split()}
     for name, function in numbers.items():
-        monkeypatch.setattr(libdevice, name, _elementwise(function))
+        monkeypatch.setattr(libdevice, name, elementwise(function))
     yield
     monkeypatch.undo()
 
 
-def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         tensors = [arg for arg in args if isinstance(arg, core.tensor)]
         with np.errstate(all="ignore"):

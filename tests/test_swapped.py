@@ -9,9 +9,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import math
+import subprocess
+import sys
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +36,7 @@ from unrolls import COMPILED, dynamic, on, to_jagged, to_packed
 
 pytestmark = pytest.mark.covers("memory")
 
+HERE = Path(__file__).parent
 F64 = torch.float64
 LENGTHS = [9, 0, 1, 8, 5, 9]
 CPU = torch.device("cpu")
@@ -258,6 +264,14 @@ def test_what_waits_on_the_host_is_a_fraction_where_blocks_are_computed_again(
     assert 0 < sent[1] < sent[0] / 2
 
 
+def test_kernels_in_the_interpreter() -> None:
+    """Whatever a card computes again; in a process of its own: Triton decides at its import whether it interprets."""
+    pytest.importorskip("triton")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "interpreted_swap.py"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=HERE)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-1000:]
+
+
 def test_a_graph_can_be_walked_twice(bus: LateBus) -> None:
     x, outputs = swapped_outputs(lstm(), LENGTHS)
     first, second = (torch.autograd.grad(outputs.square().sum(), x, retain_graph=keep)[0] for keep in (True, False))
@@ -357,8 +371,8 @@ def test_explain_says_what_is_swapped(bus: LateBus, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: 0.5)
     assert "memory" not in str(tt.explain(*arguments))
     text = str(tt.explain(*arguments, swap_memory=True))
-    said = "memory: 9 of 9 blocks of steps wait on the host, 320 bytes a step and row"
-    assert f"{said}; 5 of them with 64, and the rest is computed again, for all steps at once\n" in text
+    said = "memory: 8 of 9 blocks of steps wait on the host, 320 bytes a step and row"
+    assert f"{said}; 4 of them with 64, and the rest is computed again, for all steps at once\n" in text
     monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: 1.0)
     assert f"{said}\n" in str(tt.explain(*arguments, swap_memory=True))
     monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**30)
@@ -382,6 +396,24 @@ def test_a_known_call_is_swapped_too(bus: LateBus) -> None:
         swapped_outputs(case)
         sent.append(bus.out_bytes)
     assert sent[0] == sent[1] > 0
+
+
+@pytest.mark.parametrize(("seconds", "share"), [(1.0, 1.0), (None, 1.0), (0.0, 0.0), (1e-6, 0.5)])
+def test_blocks_keep_what_the_bus_carries_while_steps_run(
+    seconds: float | None, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that cannot be told are slow ones, run from Python."""
+    case = lstm()
+    with tt.backend("aten"):
+        executable = tt.explain(case.cell, case.inputs.clone().requires_grad_(), None, case.state, F64).executable
+    loops = [SimpleNamespace(on_gpu=True, seconds=lambda *_: seconds)] * 2
+    keeping = _keeping.Keeping(executable.program, loops, executable.kept, [], is_random=False)
+    most, least = keeping.most.row_bytes, keeping.least.row_bytes
+    assert most > least
+    monkeypatch.setattr(_keeping, "EXACT_FLOPS", math.inf)
+    # As fast as the bus is for the mean of both, if it could be relied on.
+    monkeypatch.setattr(_keeping, "BUS_BYTES", (most + least) / 2 / (_keeping.RELIED_ON * 1e-6))
+    assert keeping.share_sent(1, CPU) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

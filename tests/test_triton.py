@@ -10,6 +10,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,12 @@ import torch
 import throughtime as tt
 from throughtime.backends import _triton_loop
 from throughtime.backends.triton import _kernel, _launch
-from throughtime.backends.triton._geometry import Card, Load, NoGeometryError, choose, seconds
-from throughtime.backends.triton._pieces import Piece
+from throughtime.backends.triton._emit import emit
+from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, candidates, choose, seconds
+from throughtime.backends.triton._pieces import Piece, cut
 from throughtime.backends.triton._products import Group, chunks, pack
+from throughtime.backends.triton._stages import stage
+from throughtime.compiler import LoopProgram, Lowered
 
 pytestmark = pytest.mark.covers("kernels")
 HERE = Path(__file__).parent
@@ -57,7 +61,7 @@ def group(results: int, depth: int, width: int, dtype: torch.dtype = torch.float
 def test_packed_columns_are_where_a_block_reads_them(results: int) -> None:
     blocks, tile, width, depth = 3, 4, 10, 5
     matrix = torch.randn(depth, results * width)
-    packed = pack(group(results, depth, width), {"w": matrix}, 16, blocks, tile)
+    packed = pack(group(results, depth, width), {"w": matrix}, 16, blocks, tile, direct=False)
     packed = packed.view(blocks, 16, results * tile)
     for block in range(blocks):
         for column in range(results * tile):
@@ -69,10 +73,29 @@ def test_packed_columns_are_where_a_block_reads_them(results: int) -> None:
     assert not packed[:, depth:].any()
 
 
+@pytest.mark.parametrize("results", [1, 2, 4])
+@pytest.mark.parametrize("tile", [4, 16])
+def test_columns_for_operands_are_packed_along_their_features(results: int, tile: int) -> None:
+    """Eight units of a result side by side, then those of the next result."""
+    blocks, width, depth = 3, 2 * tile + 3, 5
+    matrix = torch.randn(depth, results * width)
+    packed = pack(group(results, depth, width), {"w": matrix}, 16, blocks, tile, direct=True)
+    packed = packed.view(blocks, results * tile, 16)
+    few = min(tile, 8)
+    for block in range(blocks):
+        for column in range(results * tile):
+            unit = column // (results * few) * few + column % few
+            place = block * tile + unit
+            result = column // few % results
+            want = matrix[:, result * width + place] if place < width else torch.zeros(depth)
+            assert torch.equal(packed[block, column, :depth], want)
+    assert not packed[..., depth:].any()
+
+
 def test_single_columns_are_packed_for_every_block() -> None:
     matrix = torch.randn(5, 7)
     alone = Group((Piece("h", 5, torch.float32),), (Piece("gate", 1, torch.float32),), ("w",), (6,))
-    packed = pack(alone, {"w": matrix}, 16, 3, 1).view(3, 16, 1)
+    packed = pack(alone, {"w": matrix}, 16, 3, 1, direct=False).view(3, 16, 1)
     assert torch.equal(packed[:, :5, 0], matrix[:, 6].expand(3, 5))
     assert not packed[:, 5:].any()
 
@@ -80,7 +103,7 @@ def test_single_columns_are_packed_for_every_block() -> None:
 def test_columns_of_several_matrices_and_of_transposed_ones_are_packed_alike() -> None:
     one, other = torch.randn(8, 5).T, torch.randn(5, 8)
     whole = Group((Piece("h", 5, torch.float32),), group(2, 5, 4).results, ("one", "other"), (4, 0))
-    packed = pack(whole, {"one": one, "other": other}, 5, 2, 2).flatten(2)
+    packed = pack(whole, {"one": one, "other": other}, 5, 2, 2, direct=False).flatten(2)
     beside = torch.stack([one[:, 4:], other[:, :4]], 2)
     assert torch.equal(packed, beside.unflatten(1, (2, 2)).permute(1, 0, 2, 3).flatten(2))
 
@@ -93,8 +116,10 @@ def test_every_geometry_fits_the_card(units: int, batch: int, dtype: torch.dtype
     shape = choose(load, batch, H200)
     assert shape.blocks <= H200.processors
     assert shape.blocks * shape.tile(units) >= units
-    columns = 4 * shape.tile(units) * dtype.itemsize
-    assert shape.ways * shape.resident[0] * columns <= H200.shared_bytes
+    columns = shape.ways * 4 * shape.tile(units) * dtype.itemsize
+    held = shape.held[0] if shape.direct else 0
+    assert (shape.resident[0] - held) * columns <= H200.shared_bytes
+    assert held * columns <= 4 * 255 * 32 * shape.warps
 
 
 def test_lengths_that_differ_favour_launches_one_after_another() -> None:
@@ -107,6 +132,44 @@ def test_lengths_that_differ_favour_launches_one_after_another() -> None:
     assert seconds(load, dense, 128, H200, ragged=True) == seconds(load, dense, 128, H200, ragged=False)
 
 
+def compiled(program: LoopProgram, shape: Geometry, dtype: str) -> Any:
+    """The kernel of a geometry as Triton makes it for an H100 or H200, which need not be there."""
+    triton = pytest.importorskip("triton")
+    compiler = pytest.importorskip("triton.backends.compiler")
+    function = _kernel.jit(program.name, emit(stage(cut(program)), shape).text)
+    kinds = {"table": "*i64", "order": "*i64", "counters": "*i32", "next_counters": "*i32"}
+    kinds |= dict.fromkeys("T B FIRST STEP_STRIDE ROW_STRIDE PADDED ORDER FIRST_TILE".split(), "i32")
+    kinds |= {"RAGGED": "constexpr", "PRECISION": "constexpr"}
+    names = function.arg_names
+    types = {name: kinds.get(name, f"*{dtype}") for name in names}
+    source = triton.compiler.ASTSource(
+        fn=function,
+        signature=types,
+        constexprs={(names.index("RAGGED"),): False, (names.index("PRECISION"),): "tf32"},
+        attrs={(place,): [["tt.divisibility", 16]] for place, name in enumerate(names) if types[name][0] == "*"},
+    )
+    target = compiler.GPUTarget("cuda", 90, 32)
+    return triton.compile(source, target=target, options=_launch.options(shape.warps, meets=True))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "fp16"), (torch.float32, "fp32")])
+def test_compilers_see_that_rows_are_read_as_operands(dtype: torch.dtype, name: str) -> None:
+    """Else they would pass through shared memory all the same, and nobody would notice but by the time it takes."""
+    cell = tt.BasicLSTMCell(256, input_size=4).to(dtype)
+    with tt.backend("aten"):
+        program = tt.explain(cell, torch.zeros(2, 3, 4, dtype=dtype), dtype=dtype).program
+    assert program is not None
+    lowered = Lowered(program.loop, set()).program
+    shapes = candidates(_kernel.LoopKernel(lowered)._loads[False], H200)
+    shape = next(found for found in shapes if found.direct and (found.rows, found.blocks, found.warps) == (8, 16, 4))
+    assert shape.held == shape.resident
+    code = compiled(lowered, shape, name).asm["ptx"]
+    assert "mma.sync" in code
+    assert "ldmatrix" not in code
+    # Two meetings, and once sums become results, all together.
+    assert code.count("bar.sync") == 3
+
+
 SMALL_CARD = Card(2, 20 * 2**10)
 
 
@@ -114,7 +177,7 @@ def test_a_card_without_room_is_refused_with_a_reason(monkeypatch: pytest.Monkey
     """When the backend is chosen, not when the kernel is launched."""
     monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
     monkeypatch.setattr(_kernel, "card_of", lambda _: SMALL_CARD)
-    cell, x = tt.LSTMCell(43, input_size=3), torch.zeros(2, 3, 3)
+    cell, x = tt.LSTMCell(143, input_size=3), torch.zeros(2, 3, 3)
     reason = "cannot all be on the GPU at once: 2 multiprocessors with 20 KiB"
     with pytest.raises(ValueError, match=reason), tt.backend("triton"):
         tt.dynamic_rnn(cell, x, dtype=torch.float32)
@@ -122,9 +185,9 @@ def test_a_card_without_room_is_refused_with_a_reason(monkeypatch: pytest.Monkey
 
 def test_steps_that_keep_too_much_at_hand_are_refused_with_a_reason() -> None:
     """The compiler would take minutes, and what it makes would be slow."""
-    few, many = (Load((group(1, 24, 24),), 1, 1, 24, 100, (24,) * count) for count in (40, 160))
-    assert choose(few, 6, H200).rows == 16
-    with pytest.raises(NoGeometryError, match="100 operations that keeps 3840 numbers of each row at hand"):
+    few, many = (Load((group(1, 24, 24),), 1, 1, 24, 100, (24,) * count) for count in (40, 320))
+    assert choose(few, 6, H200).rows == 8
+    with pytest.raises(NoGeometryError, match="100 operations that keeps 7680 numbers of each row at hand"):
         choose(many, 6, H200)
     with pytest.raises(NoGeometryError, match="a step of 300 operations"):
         choose(Load((group(1, 24, 24),), 1, 1, 24, 300), 6, H200)

@@ -1,55 +1,94 @@
 """Steps computed once more, all at once.
 
 Where the state before every step is known, no step has to wait for another. What a loop has computed in as many small
-products as there are steps follows from the states in a few large ones.
+products as there are steps follows from the states in a few large ones. And a state that leads to the next one without
+a product need not be known: a kernel walks from the state that the first step found through all steps.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from throughtime.backends._at_once import AtOnce, Walk, device_of
+from throughtime.backends._fusing import FREE, refusal
 from throughtime.backends._moves import shifted
-from throughtime.backends._rephrase import add_products
+from throughtime.backends._rephrase import add_products, rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Graph, Node, Program, Value
+
+aten = torch.ops.aten
 
 
 class Again:
     """What computes the steps of a block once more.
 
-    `states` are the states that it needs as they were before each step, by their place; `gives` is what it finds.
+    `states` are the states, by their place, that it needs as the block's first step found them; of those that it does
+    not find itself, every later step is known. `gives` is what it finds, `products` are those on the way.
     """
 
-    def __init__(self, program: Program, function: TorchFunction) -> None:
-        self.gives = set(function.gives)
-        self.states = [index for index, value in enumerate(program.state) if value in set(function.takes)]
-        self._program, self._function = program, function
-        wanted = [value for value in program.invariant.gives if value in set(function.takes)]
-        nodes = Graph(program.invariant.nodes).needed_for(wanted)
+    def __init__(
+        self,
+        program: Program,
+        parts: _Parts,
+        walked: Sequence[int],
+        wanted: Sequence[Value],
+        products: Sequence[Node],
+        turning: Sequence[Node],
+    ) -> None:
+        self.gives, self.products = set(wanted), products
+        self._program, self._walked = program, list(walked)
+        takes = {value for part in parts if part is not None for value in part.takes}
+        olds = list(program.state)
+        self._known = [index for index, old in enumerate(olds) if old in takes and index not in self._walked]
+        self.states = [*self._known, *self._walked]
+        self._parts = parts
+        nodes = [*program.invariant.nodes, *turning]
+        wanted = [value for node in nodes for value in node.results if value in takes]
+        nodes = Graph(nodes).needed_for(wanted)
         self._invariant = TorchFunction(program.invariant.name, nodes, wanted)
+
+    @property
+    def source(self) -> str:
+        """All that is run, for people."""
+        return "\n\n".join(part.source for part in self._parts if part is not None)
 
     @classmethod
     def of(
-        cls, program: Program, kept: Sequence[Value], there: set[Value], wanted: Sequence[Value], lagged: Sequence[int]
+        cls,
+        program: Program,
+        there: set[Value],
+        wanted: Sequence[Value],
+        walked: Sequence[int],
+        *,
+        on_gpu: bool,
+        light: bool = False,
     ) -> Again | None:
-        """As many as possible of the `wanted` values, from those that are `there` and from states; None if none are.
+        """The `wanted` values, from those that are `there`, of all steps, and from states; None if that cannot be.
 
-        A state can be found again if the one after it is among the values that are `kept`.
+        Of the states that are `walked`, by their place, only what the first step found is there. If it is to be
+        `light`, there is no product in it.
         """
-        starts = set(lagged)
-        while True:
-            states = {*program.state, *(program.new_state[index] for index in starts)} & {*program.state, *kept}
-            rest = [value for value in wanted if value not in states]
-            nodes = leading_to(program, rest, there | states)
-            again = cls(program, TorchFunction("again", Graph(add_products(nodes, rest)).needed_for(rest), rest, ()))
-            if starts.issuperset(again.states):
-                break
-            starts.update(again.states)
-        found = all(program.new_state[index] in {*kept, *program.inputs} for index in again.states)
-        return again if rest and found else None
+        apart = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *program.tensors, *program.literals}
+        there = there | apart
+        there |= {old for index, (old, new) in enumerate(program.states) if new in there and index not in walked}
+        carried = [program.states[index] for index in walked]
+        gives = list(dict.fromkeys([*wanted, *(new for _, new in carried)]))
+        nodes = leading_to(program, gives, there)
+        made = {value for node in nodes for value in node.results}
+        taken = {*wanted, *(value for node in nodes for value in node.values)} - made
+        if not wanted or not taken <= there | {old for old, _ in carried} or (light and not all(map(_is_light, nodes))):
+            return None
+        products = [node for node in nodes if node.name == "mm"]
+        nodes = rephrase(Graph(add_products(nodes, gives)).needed_for(gives), gives, on_gpu=on_gpu)
+        nodes, turning = _turned(nodes) if on_gpu else (nodes, [])
+        parts = _split(nodes, carried, list(dict.fromkeys(wanted)), on_gpu=on_gpu)
+        return None if parts is None else cls(program, parts, walked, wanted, products, turning)
 
     def run_invariant(self, env: Env) -> None:
         """Add what depends on the cell's tensors alone."""
@@ -57,10 +96,122 @@ class Again:
 
     def run(self, env: Env, starts: Mapping[int, Tensor], steps: Steps) -> None:
         """Add what the steps of a block had computed, and the states before each step."""
-        for index in self.states:
+        for index in self._known:
             old, new = self._program.states[index]
-            env[old] = previous(steps, env[new], starts[index])
-        self._function.run(steps.total, env)
+            if old not in env:
+                env[old] = previous(steps, env[new], starts[index])
+        first, walk, last = self._parts
+        local = dict(env)
+        with _current(device_of(env)):
+            first.run(steps.total, local)
+            if walk is not None:
+                walk.run(local, [starts[index] for index in self._walked], steps)
+            last.run(steps.total, local)
+        env.update({value: local[value] for value in self.gives})
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Kernels are launched on the current device."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+class _Parts(NamedTuple):
+    """What no step waits for, what goes from step to step, and what follows from that."""
+
+    first: AtOnce
+    walk: Walk | None
+    last: AtOnce
+
+
+def _split(
+    nodes: list[Node], carried: list[tuple[Value, Value]], wanted: list[Value], *, on_gpu: bool
+) -> _Parts | None:
+    """The nodes in three parts; None if there is a product between what is carried from one step to the next."""
+    if not carried:
+        return _Parts(AtOnce(nodes, wanted, on_gpu=on_gpu), None, AtOnce([], [], on_gpu=on_gpu))
+    reached, late = {old for old, _ in carried}, set[Value]()
+    first, walked, last = list[Node](), list[Node](), list[Node]()
+    on_the_way = set(map(id, Graph(nodes).needed_for([new for _, new in carried])))
+    for node in nodes:
+        is_reached = not reached.isdisjoint(node.values)
+        # To reduce whole rows at every step takes longer than all at once.
+        is_heavy = refusal([node]) is not None or not (_is_plain(node) or id(node) in on_the_way)
+        if not late.isdisjoint(node.values) or (is_reached and is_heavy):
+            late.update(node.results)
+            last.append(node)
+        elif is_reached:
+            reached.update(node.results)
+            walked.append(node)
+        else:
+            first.append(node)
+    if not late.isdisjoint(new for _, new in carried):
+        return None
+    ends = _light_ends(first)
+    first, walked = [node for node in first if id(node) not in ends], [*(n for n in first if id(n) in ends), *walked]
+    walked = _with_views(walked, first)
+    taken = {*wanted, *(value for node in last for value in node.values)}
+    here = dict.fromkeys([*(value for node in walked for value in node.results), *(old for old, _ in carried)])
+    gives = [value for value in here if value in taken]
+    if not on_gpu or not gives or Walk.refusal(walked, carried, gives) is not None:
+        return None
+    walk = Walk(walked, carried, gives)
+    taken |= {*walk.takes}
+    first_gives = [value for node in first for value in node.results if value in taken and value not in here]
+    return _Parts(
+        AtOnce(first, first_gives, on_gpu=on_gpu),
+        walk,
+        AtOnce(last, [value for value in wanted if value in late], on_gpu=on_gpu),
+    )
+
+
+def _turned(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """The same with the columns of float32 matrices side by side, as the matrix units want TF32, and what turns them.
+
+    Products of 8192 rows, 1024 features and 4096 columns take 174 µs instead of 201 then; other dtypes do not care.
+    """
+    made = {value for node in nodes for value in node.results}
+    changed: list[Node] = []
+    turning: dict[Value, list[Node]] = {}
+    for node in nodes:
+        matrix = node.args[-1] if node.name in ("mm", "addmm", "addmm_") else None
+        if not isinstance(matrix, Value) or matrix in made or matrix.has_rows or matrix.dtype != torch.float32:
+            changed.append(node)
+            continue
+        if matrix not in turning:
+            rows, columns = matrix.shape
+            across, copied = (Value(f"{matrix.name}_{how}", (columns, rows), matrix.dtype) for how in ("t", "copied"))
+            turned = Value(f"{matrix.name}_turned", matrix.shape, matrix.dtype)
+            turning[matrix] = [
+                Node(aten.t.default, (matrix,), {}, (across,)),
+                Node(aten.clone.default, (across,), {"memory_format": torch.contiguous_format}, (copied,)),
+                Node(aten.t.default, (copied,), {}, (turned,)),
+            ]
+        changed.append(Node(node.target, (*node.args[:-1], turning[matrix][-1].result), node.kwargs, node.results))
+    return changed, [node for found in turning.values() for node in found]
+
+
+def _light_ends(nodes: list[Node]) -> set[int]:
+    """Of nodes that no step waits for, those that lead to nothing but what a walk can do on its way."""
+    users = Graph(nodes).users()
+    found: set[int] = set()
+    for node in reversed(nodes):
+        after = [user for value in node.results for user in users.get(value, [])]
+        if _is_plain(node) and all(id(user) in found for user in after) and refusal([node]) is None:
+            found.add(id(node))
+    return found
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether units of a row have nothing to do with each other."""
+    return node.is_pointwise or node.name in FREE or node.name in ("cat", "_to_copy", "clone")
+
+
+def _with_views(nodes: list[Node], others: list[Node]) -> list[Node]:
+    """Nodes, and those of the others that are views for them: a kernel takes a part from where the whole is."""
+    views = [node for node in others if node.name in FREE and refusal([node]) is None]
+    made = {value for node in nodes for value in node.results}
+    taken = {value for node in nodes for value in node.values} - made
+    return [*Graph(views).needed_for(taken), *nodes]
 
 
 def leading_to(program: Program, wanted: Sequence[Value], there: set[Value]) -> list[Node]:
@@ -80,9 +231,13 @@ def light_ones(program: Program, values: Sequence[Value], there: set[Value]) -> 
     for value in sorted(values, key=lambda value: order.get(value, -1), reverse=True):
         others = there | (set(values) - light - {value})
         nodes = leading_to(program, [value], others)
-        if nodes and all(node.is_pointwise or node.name in _LIGHT for node in nodes):
+        if nodes and all(map(_is_light, nodes)):
             light.add(value)
     return light
+
+
+def _is_light(node: Node) -> bool:
+    return node.is_pointwise or node.name in _LIGHT
 
 
 _LIGHT = frozenset(

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from throughtime.backends._execute import Executable, row_shape
+from throughtime.backends._blocks import row_shape
+from throughtime.backends._execute import Executable
 from throughtime.backends._memory import empty
 from throughtime.backends._numba_loop import NumbaLoop
 from throughtime.backends._steps import Steps

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +10,8 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._again import previous
+from throughtime.backends._blocks import Streams, Whole, blocks, first_steps, rows_of
 from throughtime.backends._keeping import Keeping, Kept, Returned
-from throughtime.backends._memory import empty as _reused
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
@@ -45,7 +44,7 @@ class Executable:
         outputs = set(program.outputs)
         self._before = _function(program.before, read, reuse=set(program.before.gives) - outputs, on_gpu=on_gpu)
         self._after = _function(program.after, wanted, on_gpu=on_gpu)
-        self._streams = _Streams(program.loop.stored, visible=outputs)
+        self._streams = Streams(program.loop.stored, visible=outputs)
         # Whether anything is drawn besides what is drawn ahead of everything else.
         self.is_random = any(
             node.is_random
@@ -62,7 +61,7 @@ class Executable:
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes}, on_gpu=on_gpu)
             reuse = set(adjoint.before.gives) - gradients
             self._adjoint_before = _function(adjoint.before, read, reuse=reuse, on_gpu=on_gpu)
-            self._adjoint_streams = _Streams(adjoint.loop.stored, visible=gradients)
+            self._adjoint_streams = Streams(adjoint.loop.stored, visible=gradients)
             # Gradients that only a kernel reads: what torch sees, a user may come to own.
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
             self._unseen = set(adjoint.output_tangents) - seen if loops[1].name == "numba" else set()
@@ -82,7 +81,7 @@ class Executable:
     def keeping(self) -> Keeping:
         """What blocks of steps keep for the backward pass when memory is swapped."""
         lagged = [index for index, _, _ in self._lagged]
-        return Keeping(self.program, self.kept, lagged, is_random=self.is_random, on_gpu=self._on_gpu)
+        return Keeping(self.program, self.loops, self.kept, lagged, is_random=self.is_random)
 
     @cached_property
     def constant(self) -> list[int]:
@@ -135,8 +134,8 @@ class Executable:
             stored = self._streams.make(steps.total, device, hidden=steps.is_ragged)
             self._run_forward(env, carried, steps, generators, stored, starts)
             return [env[value] for value in program.outputs], carried, {value: env[value] for value in self.kept}
-        whole = _Whole(steps.total, list(dict.fromkeys([*program.outputs, *self.kept])), device)
-        for block, rows, _ in _blocks(steps, _every(steps, chunk)):
+        whole = Whole(steps.total, list(dict.fromkeys([*program.outputs, *self.kept])), device)
+        for block, rows, _ in blocks(steps, first_steps(steps, chunk)):
             self._run_block(env, carried, block, rows, generators, whole)
         return [whole[value] for value in program.outputs], carried, {value: whole[value] for value in self.kept}
 
@@ -159,9 +158,9 @@ class Executable:
         """The forward pass in blocks, each of which hands on what it keeps."""
         outputs, stays = self.program.outputs, kept.keeping.stays
         wanted = list(dict.fromkeys([*outputs, *(value for value in stays if value not in env)]))
-        whole = _Whole(steps.total, wanted, carried[0].device)
+        whole = Whole(steps.total, wanted, carried[0].device)
         with kept.departures() as departures:
-            for place, (block, rows, _) in enumerate(_blocks(steps, kept.firsts)):
+            for place, (block, rows, _) in enumerate(blocks(steps, kept.firsts)):
                 starts = [leaf[: block.batch_size].clone() for leaf in carried]
                 local = self._run_block(env, carried, block, rows, generators, whole)
                 kept.add(place, local, starts, departures)
@@ -170,10 +169,10 @@ class Executable:
         return [whole[value] for value in outputs], carried, {v: env[v] if v in env else whole[v] for v in stays}
 
     def _run_block(
-        self, env: Env, carried: list[Tensor], block: Steps, rows: slice | None, generators: Any, whole: _Whole
+        self, env: Env, carried: list[Tensor], block: Steps, rows: slice | None, generators: Any, whole: Whole
     ) -> Env:
         """Run the steps of a block, and add what it has computed to the whole."""
-        local = _part(env, rows)
+        local = rows_of(env, rows)
         stored = [whole.room(value, rows, block.total) for value in self.program.loop.stored]
         self._run_forward(local, [leaf[: block.batch_size] for leaf in carried], block, generators, stored)
         whole.collect(local, rows, add=False)
@@ -218,18 +217,18 @@ class Executable:
         self._adjoint_invariant.run(0, env)
         pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
         gradients = [value if want else None for value, want in pairs]
-        firsts = _every(steps, chunk) if returned is None else returned.firsts
+        firsts = first_steps(steps, chunk) if returned is None else returned.firsts
         after, last, summed = self._after_backward(wanted, gradients, in_blocks=len(firsts) > 1)
         likes, given = (
             [initial[index] for index in adjoint.carries],
             [state_tangents[index] for index in adjoint.carries],
         )
         ends, carried = self._begin(likes, given, in_one=len(firsts) == 1)
-        whole = _Whole(steps.total, summed, device)
+        whole = Whole(steps.total, summed, device)
         if returned is not None:
             returned.begin(env)
-        for block, rows, first in _blocks(steps, firsts, backwards=True):
-            local = env if rows is None else _part(env, rows)
+        for block, rows, first in blocks(steps, firsts, backwards=True):
+            local = env if rows is None else rows_of(env, rows)
             if returned is None:
                 starts = self._starts(env, initial, steps, block, first)
             else:
@@ -253,7 +252,7 @@ class Executable:
         steps: Steps,
         rows: slice | None,
         after: TorchFunction,
-        whole: _Whole,
+        whole: Whole,
         ends: Sequence[Tensor] | None,
     ) -> None:
         adjoint = self.program.adjoint
@@ -328,99 +327,6 @@ class Executable:
         return [env[value] for value in program.outputs], final
 
 
-class _Streams:
-    """Memory for what a loop stores; what somebody outside will see is torch's own."""
-
-    def __init__(self, stored: Sequence[Value], visible: set[Value]) -> None:
-        self._stored = stored
-        self._shapes = [(value in visible, row_shape(value), value.dtype) for value in stored]
-        self._turned = [value for value in stored if value.row_axis]
-
-    def make(self, rows: int, device: torch.device, *, hidden: bool = False) -> list[Tensor]:
-        """A stream [rows, ...] for each value; nobody outside will see any of them if they are `hidden`."""
-        return [
-            torch.empty(size=(rows, *shape), dtype=dtype, device=device)
-            if visible and not hidden
-            else _reused((rows, *shape), dtype, device)
-            for visible, shape, dtype in self._shapes
-        ]
-
-    def enter(self, env: Env, streams: Sequence[Tensor]) -> None:
-        """Make the streams known as the values they are."""
-        env.update(zip(self._stored, streams, strict=True))
-        for value in self._turned:
-            env[value] = turned(value, env[value])
-
-
-class _Whole:
-    """Values of all steps, put together from those of blocks; a single block is taken as it is."""
-
-    def __init__(self, rows: int, wanted: Sequence[Value], device: torch.device) -> None:
-        self.device = device
-        self._rows = rows
-        # Once each: two parameters may have the same gradient.
-        self._wanted = list(dict.fromkeys(wanted))
-        self.found: Env = {}
-
-    def __getitem__(self, value: Value) -> Tensor:
-        return self.found[value]
-
-    def room(self, value: Value, rows: slice | None, count: int) -> Tensor:
-        """Memory [count, ...] for what the loop stores, where possible in its final place."""
-        shape = row_shape(value)
-        if rows is None or value not in self._wanted:
-            return torch.empty(count, *shape, dtype=value.dtype, device=self.device)
-        if value not in self.found:
-            stream = torch.empty(self._rows, *shape, dtype=value.dtype, device=self.device)
-            self.found[value] = turned(value, stream)
-        return self.found[value].movedim(value.row_axis or 0, 0)[rows]
-
-    def collect(self, local: Env, rows: slice | None, *, add: bool) -> None:
-        """Take from a block what is wanted: rows go to their places; what has none is added up, or always the same."""
-        for value in self._wanted:
-            part = local[value]
-            if rows is None:
-                self.found[value] = part
-            elif not value.has_rows:
-                self.found[value] = self.found[value] + part if add and value in self.found else part
-            else:
-                axis = value.row_axis or 0
-                if value not in self.found:
-                    shape = [size if isinstance(size, int) else self._rows for size in value.shape]
-                    self.found[value] = part.new_empty(shape)
-                place = self.found[value].movedim(axis, 0)[rows]
-                if place.data_ptr() != part.data_ptr():
-                    place.copy_(part.movedim(axis, 0))
-
-
-def _every(steps: Steps, chunk: int | None) -> Sequence[int]:
-    """The first steps of blocks of `chunk` steps; None is all of them."""
-    count = len(steps.counts)
-    return range(0, count, count if chunk is None else chunk)
-
-
-def _blocks(
-    steps: Steps, firsts: Sequence[int], *, backwards: bool = False
-) -> Iterator[tuple[Steps, slice | None, int]]:
-    """The steps in blocks, each with its rows (None for all) and its first step."""
-    if len(firsts) == 1:
-        yield steps, None, 0
-        return
-    spans = [*itertools.pairwise([*firsts, len(steps.counts)])]
-    for first, last in reversed(spans) if backwards else spans:
-        yield *steps.block(first, last), first
-
-
-def _part(env: Env, rows: slice | None) -> Env:
-    """The values of a block of steps."""
-    if rows is None:
-        return dict(env)
-    return {
-        value: tensor[(slice(None),) * (value.row_axis or 0) + (rows,)] if value.has_rows else tensor
-        for value, tensor in env.items()
-    }
-
-
 def _walk(
     function: TorchFunction, program: Program, env: Env, state: Sequence[Tensor], steps: Steps, generators: Any
 ) -> tuple[list[list[Tensor]], list[Tensor]]:
@@ -479,16 +385,6 @@ def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
             last.append(node)
             sums.update(node.results)
     return first, last
-
-
-def row_shape(value: Value) -> tuple[int, ...]:
-    """The shape of one row of a value."""
-    return tuple(size for size in value.shape if isinstance(size, int))
-
-
-def turned(value: Value, stream: Tensor) -> Tensor:
-    """A stream, whose rows come first, with the rows where the value has them."""
-    return stream if not value.row_axis else stream.movedim(0, value.row_axis)
 
 
 def _own(like: Tensor, given: Tensor | None) -> Tensor:

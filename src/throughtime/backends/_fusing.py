@@ -123,7 +123,7 @@ def fuse(products: Products, *, masked: bool) -> FusedStep:
         nodes = [*(node for found in sums for node in found), *nodes]
     afters = [after for found in carried for after in found.after]
     nodes = Graph(nodes).needed_for([*loop.stored, *afters])
-    parts = _merged(_grouped(nodes, {*loop.stored, *afters}))
+    parts = grouped(nodes, {*loop.stored, *afters})
     return _connected(loop, parts, carried, alive)
 
 
@@ -148,7 +148,12 @@ def _or_before(alive: Value, before: Value, after: Value) -> list[Node]:
     ]
 
 
-def _grouped(nodes: list[Node], wanted: set[Value]) -> list[Part]:
+def grouped(nodes: list[Node], wanted: set[Value]) -> list[Part]:
+    """The nodes in as few parts as there are; nobody knows yet what of each others need."""
+    return _merged(_by_level(nodes, wanted))
+
+
+def _by_level(nodes: list[Node], wanted: set[Value]) -> list[Part]:
     """The parts of a step, by levels: what torch makes at level L needs groups up to L, and groups above L need it.
 
     Every node is as late as its users allow: what only a later group needs is computed there, and not kept for it.

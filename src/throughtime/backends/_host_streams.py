@@ -84,25 +84,34 @@ class Departures:
     def __init__(self, device: torch.device) -> None:
         self._bus = _bus(device)
         self._leaving: deque[_Journey] = deque()
+        self._largest = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._let_go_of_all_but(0)
+        self._make_room(-1)
 
     def send(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The contiguous tensors of one block in host memory, which is filled when the device gets there."""
-        self._let_go_of_all_but(IN_FLIGHT - 1)
+        here = sum(tensor.nbytes for tensor in tensors)
+        self._largest = max(self._largest, here)
+        # Blocks that leave next to nothing behind do not keep others from leaving: a quarter of a block for them all.
+        self._make_room((4 * IN_FLIGHT + 1) * self._largest // 4 - here)
         there = [self._bus.out(tensor) for tensor in tensors]
         done = self._bus.copy(list(zip(there, tensors, strict=True)))
         self._leaving.append((list(tensors), done))
         return there
 
-    def _let_go_of_all_but(self, count: int) -> None:
-        while len(self._leaving) > count:
+    def _make_room(self, nbytes: int) -> None:
+        """Let go of what leaves first until no more than so many bytes are on their way; of all if it is negative."""
+        left = sum(tensor.nbytes for tensors, _ in self._leaving for tensor in tensors)
+        while self._leaving and left > nbytes:
+            tensors, done = self._leaving[0]
             # Only after this does the memory belong to what is computed next.
-            self._bus.wait_for(self._leaving[0][1])
+            self._bus.wait_for(done)
+            left -= sum(tensor.nbytes for tensor in tensors)
+            del tensors
             self._leaving.popleft()
 
 

@@ -7,9 +7,11 @@ that neither has to wait for the other. The last blocks stay on the device.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -20,21 +22,26 @@ from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.compiler import Node, Program, Value
 
-BLOCK_BYTES = 256 * 2**20
-"""What the backward pass needs of a block, at most: enough steps for the host to stay ahead of the device, and for the
-full speed of the bus."""
+BLOCK_BYTES = 384 * 2**20
+"""What the backward pass needs of a block, at most: three of them are on the device at a time."""
+
+ENOUGH_BYTES = 192 * 2**20
+"""And at least, if there is as much: enough steps for the host to stay ahead of the device, and for the full speed of
+the bus."""
+
+ENOUGH_BLOCKS = 16
+"""Between these, a walk has so many blocks if the bus is slower: while the first one is computed it is idle."""
 
 RESIDENT_BYTES = 256 * 2**20
-"""What stays on the device of the last blocks: they are needed first, when nothing could be back yet."""
+"""The last block stays on the device, and those before it as long as they need less than this together: they are needed
+first, when nothing could be back yet."""
 
 BUS_BYTES = 55e9
 """What the bus carries each way, bytes a second."""
 
-WEIGHT_BYTES = 2e12
-"""How fast a loop goes through its weights at every step, bytes a second; half as fast where products are exact."""
-
-STEP_SECONDS = 2e-6
-"""The least that a step takes."""
+RELIED_ON = 0.88
+"""How much of that is planned with: estimates of kernels are a little high, and who waits for the bus loses more than
+who computes something again."""
 
 FLOPS = {torch.float32: 3.4e14, torch.bfloat16: 7e14, torch.float16: 7e14}
 EXACT_FLOPS = 5e13
@@ -58,55 +65,82 @@ class Keeping:
 
     `stays` is there for all steps anyway: outputs, random numbers, what has no rows. Of the rest a block keeps `most`,
     all that only a product would lead to, or the `least`, the states. `starts` are the states, by their place, that a
-    block keeps as they were at its first step.
+    block keeps as they were at its first step. `loops` are the compiled loops of the program, forward and backward.
     """
 
-    def __init__(self, program: Program, kept: Sequence[Value], lagged: Sequence[int], *, is_random: bool) -> None:
-        self._program = program
+    def __init__(
+        self, program: Program, loops: Sequence[Any], kept: Sequence[Value], lagged: Sequence[int], *, is_random: bool
+    ) -> None:
+        self._program, self.loops, self.states = program, loops, program.states
+        self._on_gpu = all(loop.on_gpu for loop in loops)
         apart = {*program.outputs, *program.drawn.gives, *program.invariant.gives}
         self.stays = [value for value in kept if value in apart or not value.has_rows]
-        rest = [value for value in kept if value not in set(self.stays)]
+        self._rest = rest = [value for value in kept if value not in set(self.stays)]
         self.row_bytes = _row_bytes(rest)
         self.most = self.least = Level(rest, None)
         # What is drawn within a step would be something else the second time.
         if not is_random:
-            there = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *self.stays}
-            states = {*program.state, *(new for new in program.new_state if new in rest)}
-            found = light_ones(program, [value for value in rest if value not in states], there | states)
-            light = [value for value in rest if value in found]
-            self.most = self._level(kept, rest, there | (set(rest) - found), light, lagged)
-            self.least = self._level(kept, rest, there, rest, lagged)
+            states = {*program.state, *program.new_state}
+            there = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *self.stays, *states}
+            values = [value for value in rest if value not in states]
+            self.most = self._level(light_ones(program, values, there), light=True)
+            self.least = self._level(set(values), light=False)
         again = [level.again for level in (self.most, self.least) if level.again is not None]
         self.starts = sorted({*lagged, *(index for one in again for index in one.states)})
 
-    def _level(
-        self, kept: Sequence[Value], rest: list[Value], there: set[Value], wanted: list[Value], lagged: Sequence[int]
-    ) -> Level:
-        again = Again.of(self._program, kept, there, wanted, lagged)
-        return Level(rest if again is None else [value for value in rest if value not in again.gives], again)
+    def _level(self, wanted: set[Value], *, light: bool) -> Level:
+        """A block that keeps neither what is wanted nor states that a walk finds, as long as there is a way to them."""
+        program, rest = self._program, self._rest
+
+        def again(walked: Sequence[int]) -> Again | None:
+            without = wanted | {program.new_state[index] for index in walked}
+            there = {*self.stays, *(value for value in rest if value not in without)}
+            found = [value for value in rest if value in without]
+            return Again.of(program, there, found, walked, on_gpu=self._on_gpu, light=light)
+
+        best, walked = again([]), list[int]()
+        if self._on_gpu:
+            # A state that nobody keeps may still be needed on the way to others.
+            unknown = [index for index, new in enumerate(program.new_state) if new in rest or best is None]
+            # All of them if that is possible, or else one after another.
+            for attempt in ([*unknown], *([index] for index in unknown)):
+                found = None if set(walked).issuperset(attempt) else again(sorted({*walked, *attempt}))
+                if found is not None:
+                    best, walked = found, sorted({*walked, *attempt})
+        return Level(rest if best is None else [value for value in rest if value not in best.gives], best)
 
     def plan(self, steps: Steps, most: int | None, device: torch.device) -> Kept | None:
         """The blocks of a walk, of so many steps at `most`; None if so little is kept that all of it can stay."""
-        small = steps.total * self.row_bytes <= RESIDENT_BYTES + BLOCK_BYTES
+        smallest = min(BLOCK_BYTES, ENOUGH_BYTES)
+        small = steps.total * self.row_bytes <= RESIDENT_BYTES + smallest
         if small or steps.row_stride != 1 or not is_apart(device) or _is_captured(device):
             return None
+        share = self.share_sent(steps.total / len(steps.counts), device)
+        nbytes = (
+            min(BLOCK_BYTES, max(smallest, steps.total * self.row_bytes // ENOUGH_BLOCKS)) if share < 1 else smallest
+        )
         # A power of two: pinned memory is given out in such pieces.
-        rows = 1 << max(0, (BLOCK_BYTES // self.row_bytes).bit_length() - 1)
+        rows = 1 << max(0, (nbytes // self.row_bytes).bit_length() - 1)
         firsts = cut(steps.counts, rows, most)
-        resident, left = len(firsts), RESIDENT_BYTES
-        for first, last in reversed(list(itertools.pairwise([*firsts, len(steps.counts)]))):
-            left -= sum(steps.counts[first:last]) * self.row_bytes
-            if left < 0:
+        resident, held = len(firsts) - 1, sum(steps.counts[firsts[-1] :])
+        for first, last in reversed(list(itertools.pairwise(firsts))):
+            held += sum(steps.counts[first:last])
+            if held * self.row_bytes > RESIDENT_BYTES:
                 break
             resident -= 1
-        return Kept(self, device, firsts, resident, self.share_sent(steps.total / len(steps.counts)))
+        return Kept(self, device, firsts, resident, share, is_dense=steps.is_full)
 
-    def share_sent(self, rows: float) -> float:
+    def share_sent(self, rows: float, device: torch.device) -> float:
         """The share of blocks that keep most, for steps of so many rows: what the bus carries in the meantime."""
+        loop: float | None = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
         least, most = (rows * level.row_bytes / BUS_BYTES for level in (self.least, self.most))
-        return (
-            1.0 if most <= least else min(1.0, max(0.0, (_step_seconds(self._program, rows) - least) / (most - least)))
-        )
+        again = 0.0 if self.least.again is None else rows * _seconds(self.least.again.products)
+        # Steps that are not recorded are slower than any bus, and exact products may be.
+        if loop is None or most - least <= again or most <= least:
+            return 1.0
+        outside = [*self._program.before.nodes, *self._program.after.nodes]
+        seconds = RELIED_ON * (loop + rows * _seconds(outside))
+        return min(1.0, max(0.0, (seconds - least) / (most - least)))
 
 
 def _is_captured(device: torch.device) -> bool:
@@ -118,19 +152,16 @@ def _row_bytes(values: Iterable[Value]) -> int:
     return sum(value.row_size * value.dtype.itemsize for value in values)
 
 
-def _step_seconds(program: Program, rows: float) -> float:
-    """About how long a step of so many rows takes in the forward pass, with its part in what is done for all steps."""
-    weights = [value for value in program.loop.reads if not value.has_rows]
-    dtype = max((value.dtype for value in weights), key=lambda dtype: dtype.itemsize, default=torch.float32)
-    exact = dtype == torch.float64 or (dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest")
-    outside = sum(_flops(node) for section in (program.before, program.after) for node in section.nodes)
-    rate = EXACT_FLOPS if exact else FLOPS.get(dtype, EXACT_FLOPS)
-    return STEP_SECONDS + _row_bytes(weights) * (1 + exact) / WEIGHT_BYTES + rows * outside / rate
+def _seconds(nodes: Iterable[Node]) -> float:
+    """What a row takes in products that are computed for all steps at once."""
+    exact = torch.get_float32_matmul_precision() == "highest"
+    rates = {**FLOPS, torch.float32: EXACT_FLOPS} if exact else FLOPS
+    return sum(_flops(node) / rates.get(node.results[0].dtype, EXACT_FLOPS) for node in nodes)
 
 
 def _flops(node: Node) -> int:
     """Operations of a product for one row."""
-    if node.name != "mm" or not node.result.has_rows:
+    if node.name != "mm" or not node.results[0].has_rows:
         return 0
     inner = node.args[0].shape[-1]
     return 2 * node.result.row_size * (inner if isinstance(inner, int) else 1)
@@ -151,15 +182,24 @@ def cut(counts: Sequence[int], rows: int, most: int | None) -> list[int]:
 class Kept:
     """What the blocks of one walk have kept. `firsts` are their first steps."""
 
-    def __init__(self, keeping: Keeping, device: torch.device, firsts: list[int], resident: int, share: float) -> None:
-        self.keeping, self.firsts = keeping, firsts
+    def __init__(
+        self,
+        keeping: Keeping,
+        device: torch.device,
+        firsts: list[int],
+        resident: int,
+        share: float,
+        *,
+        is_dense: bool,
+    ) -> None:
+        self.keeping, self.firsts, self.is_dense = keeping, firsts, is_dense
         self._device = device
         # From this block on they stay on the device.
         self._resident = resident
-        # Spread evenly, so that the bus always has something to do.
-        sent = [int((block + 1) * share) > int(block * share) for block in range(resident)]
+        # Spread evenly, so that the bus always has something to do, and least at the end, so that it is done by then.
+        sent = [int((left + 1) * share) > int(left * share) for left in reversed(range(resident))]
         self._levels = [keeping.most if most else keeping.least for most in sent]
-        self._levels += [keeping.most] * (len(firsts) - resident)
+        self._levels += [keeping.most if share == 1 else keeping.least] * (len(firsts) - resident)
         self._tensors: list[Tensor] = []
 
     def __str__(self) -> str:
@@ -168,11 +208,14 @@ class Kept:
         said = f"{self._resident} of {len(self.firsts)} blocks of steps wait on the host, {most:,} bytes a step and row"
         if most == least or not few:
             return said
-        return f"{said}; {few} of them with {least:,}, and the rest is computed again, for all steps at once"
+        kept = f"{least:,}" if least else "none"
+        return f"{said}; {few} of them with {kept}, and the rest is computed again, for all steps at once"
 
-    def departures(self) -> Departures:
+    @contextlib.contextmanager
+    def departures(self) -> Iterator[Departures]:
         """The way to the host, for as long as the forward pass runs."""
-        return Departures(self._device)
+        with Departures(self._device) as departures, _held(self.keeping.loops[0]):
+            yield departures
 
     def add(self, block: int, env: Env, starts: Sequence[Tensor], departures: Departures) -> None:
         """Keep what a block has computed, and the states that it started from."""
@@ -198,30 +241,55 @@ class Returned:
 
     def __init__(self, kept: Kept, levels: Sequence[Level], tensors: Sequence[Tensor], device: torch.device) -> None:
         self.firsts = kept.firsts
-        self._keeping = kept.keeping
+        self._keeping, self._is_dense = kept.keeping, kept.is_dense
         self._levels = list(levels)
+        self._stays: list[tuple[Value, Value, Tensor]] = []
         sizes = [len(level.values) + len(self._keeping.starts) for level in levels]
         ends = itertools.accumulate(sizes)
         pieces = [tensors[end - size : end] for size, end in zip(sizes, ends, strict=True)]
         self._coming = arrivals(reversed(pieces), device)
+        self._within = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        self._within.enter_context(contextlib.closing(self._coming))
+        self._within.enter_context(_held(self._keeping.loops[1]))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._coming.close()
+        self._within.close()
 
     def begin(self, env: Env) -> None:
         """Add what all blocks need of the cell's tensors to find the rest."""
         for level in {id(level): level for level in self._levels}.values():
             if level.again is not None:
                 level.again.run_invariant(env)
+        if self._is_dense:
+            self._stays = [(*pair, env[pair[1]]) for pair in self._keeping.states if pair[1] in env]
 
     def enter_next(self, env: Env, steps: Steps) -> dict[int, Tensor]:
         """Add what the next block has kept and what follows from it; gives the states, by place, that it began with."""
         level, here = self._levels.pop(), next(self._coming)
         env.update(zip(level.values, here, strict=False))
         starts = dict(zip(self._keeping.starts, here[len(level.values) :], strict=True))
+        for old, new, stream in self._stays:
+            before = _rows_before(stream, env[new], steps)
+            if before is not None:
+                env[old] = before
         if level.again is not None:
             level.again.run(env, starts, steps)
         return starts
+
+
+def _held(loop: Any) -> contextlib.AbstractContextManager[None]:
+    """Within this a loop may keep what it makes of the cell's tensors: all blocks of a walk find the same."""
+    found: contextlib.AbstractContextManager[None] = loop.held() if hasattr(loop, "held") else contextlib.nullcontext()
+    return found
+
+
+def _rows_before(stream: Tensor, part: Tensor, steps: Steps) -> Tensor | None:
+    """The rows of a dense stream that lie one step before a part of it; None if they are not all there."""
+    if len(steps.counts) == 1:
+        return None
+    first = (part.data_ptr() - stream.data_ptr()) // (stream.stride(0) * stream.element_size())
+    first -= steps.starts[1] - steps.starts[0]
+    return stream[first : first + len(part)] if 0 <= first <= len(stream) - len(part) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -50,6 +51,10 @@ class TritonLoop:
     def seconds(self, batch: int, device: torch.device) -> float:
         """What a step of a dense batch should take."""
         return self._kernel.seconds(batch, device)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Within this, matrices are packed for the kernel once, however often it is launched."""
+        return self._kernel.held()
 
     @property
     def source(self) -> str:

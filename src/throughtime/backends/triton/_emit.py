@@ -11,18 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from throughtime.backends.triton._expressions import BOTH, EMPTY, INSIDE, OUTSIDE, TOGETHER, number, pointwise
-from throughtime.backends.triton._geometry import STREAMED_CHUNK, STREAMED_STAGES, Geometry, depth, largest_chunk
-from throughtime.backends.triton._memory import Memory
+from throughtime.backends.triton._geometry import Geometry
+from throughtime.backends.triton._multiply import Multiply
 from throughtime.backends.triton._pieces import Operation, Piece, Pointwise, Product, Reduction
-from throughtime.backends.triton._products import Group, chunks, groups
+from throughtime.backends.triton._products import Group
 from throughtime.backends.triton._stages import Stage, Staged, Whole
 
 SLOTS = 3
 """Copies of what is exchanged: a block can be a step ahead of one that still reads what the step before wrote."""
-
-READ_AHEAD_BYTES = 384
-"""Of the rows it multiplies, a thread reads so many bytes ahead of the products."""
-
 
 COUNTER_STRIDE = 32
 """Counters lie a cache line apart."""
@@ -40,11 +36,6 @@ class Source:
     depths: tuple[int, ...]
 
 
-def stage_groups(staged: Staged) -> list[list[Group]]:
-    """The groups of products of each stage."""
-    return [groups([op for op in stage.operations if isinstance(op, Product)]) for stage in staged.stages]
-
-
 def emit(staged: Staged, shape: Geometry) -> Source:
     """The source of the kernel `loop`."""
     writer = _Writer(staged, shape)
@@ -59,17 +50,7 @@ def emit(staged: Staged, shape: Geometry) -> Source:
     )
 
 
-class _Writer(Memory):
-    def __init__(self, staged: Staged, shape: Geometry) -> None:
-        super().__init__(staged, shape)
-        self.by_stage = stage_groups(staged)
-        self.groups = [group for found in self.by_stage for group in found]
-        self.depths = [depth(group, shape.ways, kept) for group, kept in zip(self.groups, shape.resident, strict=True)]
-        self.strides = [
-            max(deep for group, deep in zip(self.groups, self.depths, strict=True) if group.whole == whole)
-            for whole in staged.wholes
-        ]
-
+class _Writer(Multiply):
     # The kernel as a whole.
 
     def lines(self) -> Iterator[str]:
@@ -142,6 +123,7 @@ class _Writer(Memory):
         yield "    count = T"
         yield from self._fetch("0", "")
         if handed_on:
+            yield from self._reading(0, "0")
             yield from self._meet()
 
     def _constants(self) -> Iterator[str]:
@@ -157,35 +139,6 @@ class _Writer(Memory):
                     masked = f", mask={mask}, other=0" if mask else ""
                     yield f"{self.name(piece)} = tl.load({where}{masked}).to({INSIDE[piece.dtype]})"
                 start += piece.width
-
-    def _columns(self) -> Iterator[str]:
-        """This block's columns of the matrices, as far as they stay on chip."""
-        for index, group in enumerate(self.groups):
-            wide = len(group.results) * self.shape.tile(group.width)
-            here = f"columns_{index} + block.to(tl.int64) * {self.depths[index] * wide} + tl.arange(0, {wide})"
-            yield f"own_{index} = {here}"
-            for place, (start, size) in enumerate(self._chunks(index)):
-                features = self._features(index, start, size, self._axes(group))
-                yield f"w{index}_{place} = tl.load(own_{index} + {features} * {wide})"
-
-    @staticmethod
-    def _axes(group: Group) -> str:
-        """Features go down a matrix, but across a single column, as they do in rows."""
-        return "[..., None, :]" if group.width == 1 else "[..., :, None]"
-
-    def _chunks(self, index: int) -> list[tuple[int, int]]:
-        """Where the resident chunks of a group start, within each way, and their sizes."""
-        sizes = chunks(self.shape.resident[index], largest_chunk(self.groups[index]))
-        return [(sum(sizes[:place]), size) for place, size in enumerate(sizes)]
-
-    def _features(self, index: int, start: int | str, size: int, axes: str) -> str:
-        """The numbers of a chunk's features, along the given axes; those of each way, if there are several."""
-        ways = self.shape.ways
-        if ways == 1:
-            return f"({start} + tl.arange(0, {size})){axes.replace('..., ', '')}"
-        each = self.depths[index] // ways
-        numbers = f"{start} + tl.arange(0, {ways})[:, None] * {each} + tl.arange(0, {size})[None, :]"
-        return f"({numbers}){axes.replace('...', ':')}"
 
     def _epilogue(self) -> Iterator[str]:
         for carry in self.program.carried:
@@ -206,6 +159,8 @@ class _Writer(Memory):
         known = {piece for row in self._from_outside() for piece in self.pieces[row.name]}
         stored: set[int] = set()
         shares: list[tuple[int, Reduction]] = []
+        for place in range(1, len(self.staged.stages)):
+            yield from self._reading(place, "slot")
         for place, stage in enumerate(self.staged.stages):
             yield f"# stage {place}"
             yield from self._shared_results(shares)
@@ -220,6 +175,7 @@ class _Writer(Memory):
             yield from self._stores(known, stored)
             if meeting and stage is meeting[-1]:
                 yield from following
+                yield from self._reading(0, f"((i + 1) % {SLOTS})")
             if stage.meets:
                 yield from self._meet()
         yield from self._go_on()
@@ -304,87 +260,6 @@ class _Writer(Memory):
         dtype = rows[-1].dtype if op.kind == "where" else rows[0].dtype
         args = [self.name(arg) if isinstance(arg, Piece) else number(arg, dtype) for arg in op.args]
         return pointwise(op.kind, op.result.dtype, args, rows[0].dtype)
-
-    # Products.
-
-    def _products(self, stage: int) -> Iterator[str]:
-        before = sum(map(len, self.by_stage[:stage]))
-        for index, group in enumerate(self.by_stage[stage], before):
-            yield from self._product(index, group)
-
-    def _product(self, index: int, group: Group) -> Iterator[str]:
-        rows, ways, kept = self.shape.rows, self.shape.ways, self.shape.resident[index]
-        whole, wide = self.staged.wholes.index(group.whole), len(group.results) * self.shape.tile(group.width)
-        axes = "[:, None]" if ways == 1 else "[None, :, None]"
-        yield f"whole = row_{whole} + (slot * PADDED + rows).to(tl.int64){axes} * {self.strides[whole]}"
-        parts = self._chunks(index)
-        ahead = read = 0
-        for place, (_, size) in enumerate(parts):
-            while read < len(parts) and (
-                read <= place or ahead + self._bytes(index, parts[read][1]) <= READ_AHEAD_BYTES
-            ):
-                features = self._features(index, *parts[read], "[..., None, :]")
-                yield f'a_{read} = tl.load(whole + {features}, cache_modifier=".cg")'
-                ahead += self._bytes(index, parts[read][1])
-                read += 1
-            yield self._add_product(group, f"a_{place}", f"w{index}_{place}", start=not place)
-            ahead -= self._bytes(index, size)
-        if self.depths[index] > ways * kept:
-            if not parts:
-                sums = [ways, rows, wide] if ways > 1 and group.width > 1 else [rows, wide]
-                yield f"total = tl.zeros({sums}, tl.float32)"
-            across, down = (
-                self._features(index, "k", STREAMED_CHUNK, axes) for axes in ("[..., None, :]", self._axes(group))
-            )
-            steps = f"{kept}, {self.depths[index] // ways}, {STREAMED_CHUNK}, num_stages={STREAMED_STAGES}"
-            yield f"for k in tl.range({steps}):"
-            yield f'    a = tl.load(whole + {across}, cache_modifier=".cg")'
-            yield f"    w = tl.load(own_{index} + {down} * {wide})"
-            yield f"    {self._add_product(group, 'a', 'w', start=False)}"
-        yield from self._parts(group)
-
-    def _add_product(self, group: Group, a: str, w: str, *, start: bool) -> str:
-        if group.width > 1:
-            return f"total = tl.dot({a}, {w}{'' if start else ', total'}, input_precision=PRECISION)"
-        summed = f"tl.sum({a}.to(tl.float32) * {w}.to(tl.float32), {1 if self.shape.ways == 1 else 2}"
-        summed = f"{summed}, keep_dims=True)" if self.shape.ways == 1 else f"tl.sum({summed}, keep_dims=True), 0)"
-        return f"total = {summed}{'' if start else ' + total'}"
-
-    def _bytes(self, index: int, size: int) -> int:
-        """Of a chunk of the rows that are multiplied, what a thread reads."""
-        group, threads = self.groups[index], 32 * self.shape.warps
-        return self.shape.rows * self.shape.ways * size * group.dtype.itemsize // threads
-
-    def _parts(self, group: Group) -> Iterator[str]:
-        """The results of a group out of its sums.
-
-        The bits that tell the ways and the results apart become axes of two, the last ones, and are split off, the ways
-        first. The split is also where values leave the layout of the matrix units for that of the streams, all at once.
-        """
-        names = [self.name(piece) for piece in group.results]
-        if group.width == 1:
-            yield f"{names[0]} = total"
-            return
-        ways = self.shape.ways.bit_length() - 1
-        tile = self.shape.tile(group.width)
-        shape = [*[2] * ways, self.shape.rows, *[2] * (len(names) == 4), tile, *[2] * (len(names) > 1)]
-        if len(shape) == 2:
-            yield f"{names[0]} = total"
-            return
-        unit = len(shape) - 1 - (len(names) > 1)
-        bits = [axis for axis in range(ways + 1, len(shape)) if axis != unit]
-        yield f"parts = tl.permute(tl.reshape(total, {shape}), {(ways, unit, *bits, *range(ways))})"
-        for _ in range(ways):
-            yield "one, other = tl.split(parts)"
-            yield "parts = one + other"
-        if len(names) == 1:
-            yield f"{names[0]} = parts"
-        elif len(names) == 2:
-            yield f"{names[0]}, {names[1]} = tl.split(parts)"
-        else:
-            yield "one, other = tl.split(parts)"
-            yield f"{names[0]}, {names[2]} = tl.split(one)"
-            yield f"{names[1]}, {names[3]} = tl.split(other)"
 
 
 def _results(op: Operation) -> tuple[Piece, ...]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
-from throughtime.backends.triton._products import Group, chunks
+from throughtime.backends.triton._fragments import together
+from throughtime.backends.triton._products import SMALLEST_CHUNK, Group, chunks
 
 # Measured on an H200; it is their ratios that decide, and those move little from card to card.
 READ_BYTES = 38e9
@@ -31,10 +33,26 @@ MEETING_SECONDS = 1.0e-6
 ARRIVAL_SECONDS = 8e-9
 """A meeting, and what each block adds to it."""
 
+# The same where rows are read right as operands.
+DIRECT_MEETING_SECONDS = {4: 1.05e-6, 8: 1.3e-6}
+"""By the warps of a block: each looks out for the others."""
+DIRECT_ARRIVAL_SECONDS = 5e-9
+DIRECT_READ_BYTES, ALL_READ_BYTES = 120e9, 7.5e12
+"""What one multiprocessor reads of others' rows, and all of them together."""
+DIRECT_STAGE_SECONDS = 0.12e-6
+"""From sums to results, for each row that is multiplied."""
+DIRECT_TILE_SECONDS = {2: 7e-9, 4: 14e-9}
+"""One product of 16 columns and 8 rows by a warp, 16 features deep; going deeper takes half as long."""
+DIRECT_SHARED_BYTES = {2: 800e9, 4: 40e9}
+"""What one multiprocessor reads of columns that are not in registers; those of float32 not without conflicts."""
+DIRECT_DOUBT = 1.05
+"""Shapes of many rows and blocks took somewhat longer than this says: where it is close, rows pass shared memory."""
+
 SPARE_BYTES = 16 * 2**10
 """Shared memory that the compiler wants for itself."""
 CHUNK_BYTES = 256
-"""Of each row, what is multiplied at a time."""
+DIRECT_CHUNK_BYTES = 128
+"""Of each row, what is multiplied at a time; as operands, it is what goes into registers together, or not at all."""
 STREAMED_CHUNK = 64
 STREAMED_STAGES = 3
 """Streamed columns are fetched so many chunks ahead."""
@@ -48,6 +66,12 @@ HELD_REGISTERS = 255
 """Of a thread: values that wait for the next step must fit, or compiling takes minutes, for a slow kernel."""
 MOST_OPERATIONS = 256
 """Of a step, for the same reason."""
+DIRECT_ROWS = (8, 16, 32)
+DIRECT_WARPS = (4, 8)
+READ_AHEAD_REGISTERS = 48
+"""Where rows are read right as operands, so many registers of a thread wait for them."""
+DIRECT_REGISTERS = 200
+"""Registers of a thread for columns, rows, sums and what waits for the next step."""
 WAYS = {16: (4,), 32: (2,), 64: (1,), 128: (1,)}
 """By the rows of a block, in how many ways products can be shared: few rows leave warps idle that are not in a way."""
 
@@ -70,6 +94,9 @@ class Geometry:
 
     The features that products multiply are shared by so many `ways`, each with warps of its own. Of the share of each
     way, the columns of the first `resident` features are on chip for the whole walk, for each group of products.
+
+    Rows pass through shared memory or, in a way for each warp and with all columns on chip, are `direct`: read right as
+    operands. Then the columns of the first `held` features of each way are in registers, others in shared memory.
     """
 
     rows: int
@@ -77,6 +104,8 @@ class Geometry:
     warps: int
     ways: int
     resident: tuple[int, ...]
+    direct: bool = False
+    held: tuple[int, ...] = ()
 
     def tile(self, width: int) -> int:
         """The units of a piece that a block owns: a power of two, so the last block may own fewer."""
@@ -133,6 +162,7 @@ def _is_held(load: Load, shape: Geometry) -> bool:
 def candidates(load: Load, card: Card) -> Iterator[Geometry]:
     """All shapes to choose from."""
     most = min(card.processors, max(1, load.width // 4))
+    yield from _direct(load, card, most)
     for rows, all_ways in WAYS.items():
         for blocks in sorted(set(_counts(load.width, most))):
             for ways in all_ways:
@@ -140,6 +170,60 @@ def candidates(load: Load, card: Card) -> Iterator[Geometry]:
                 if blocks == 1 or _is_wide(load, shape):
                     shape = replace(shape, warps=_warps(shape))
                     yield from (replace(shape, resident=resident) for resident in _residents(load, shape, card))
+
+
+def _direct(load: Load, card: Card, most: int) -> Iterator[Geometry]:
+    """Shapes whose rows are read right as operands: columns in registers as far as they fit, then in shared memory."""
+    for rows, warps in product(DIRECT_ROWS, DIRECT_WARPS):
+        for blocks in sorted(set(_counts(load.width, most))):
+            shape = Geometry(rows, blocks, warps, warps, (), direct=True)
+            shape = replace(shape, resident=tuple(share(group, shape) for group in load.groups))
+            left = _registers_left(load, shape)
+            if left >= 0 and (blocks == 1 or _is_wide(load, shape)):
+                shape = replace(shape, held=_held(load, shape, left))
+                # Numbers in two halves come from shared memory far too slowly.
+                fits = load.copies == 1 or shape.held == shape.resident
+                if fits and _shared_bytes(load, shape) <= card.shared_bytes - SPARE_BYTES:
+                    yield shape
+
+
+def _registers_left(load: Load, shape: Geometry) -> int:
+    """Registers of a thread that are left for columns."""
+    pieces = sum(-(-shape.rows * shape.tile(width) // (32 * shape.warps)) for width in load.held)
+    depths = zip(load.groups, shape.resident, strict=True)
+    rows = max((shape.rows * kept * group.dtype.itemsize // 128 for group, kept in depths), default=0)
+    sums = max((_columns(group, shape) for group in load.groups), default=0) * shape.rows // 32
+    return DIRECT_REGISTERS - pieces - min(READ_AHEAD_REGISTERS, rows) - sums
+
+
+def _held(load: Load, shape: Geometry, left: int) -> tuple[int, ...]:
+    """How deep the columns of each group can be in so many registers."""
+    held = []
+    for group, kept in zip(load.groups, shape.resident, strict=True):
+        each = load.copies * _columns(group, shape) * group.dtype.itemsize
+        deep = 0
+        for size in chunks(kept, largest_chunk(group, direct=True)):
+            registers = size * each // 128
+            # Single columns are no operands; threads have them in any case.
+            if registers > left and group.width > 1:
+                break
+            left -= registers
+            deep += size
+        held.append(deep)
+    return tuple(held)
+
+
+def _columns(group: Group, shape: Geometry) -> int:
+    """The columns that a block has of a group."""
+    return len(group.results) * shape.tile(group.width)
+
+
+def _shared_bytes(load: Load, shape: Geometry) -> int:
+    """Columns in shared memory, where rows are read right as operands."""
+    depths = zip(load.groups, shape.resident, shape.held, strict=True)
+    return load.copies * sum(
+        shape.ways * (kept - held) * _columns(group, shape) * group.dtype.itemsize for group, kept, held in depths
+    )
 
 
 def _counts(width: int, most: int) -> Iterator[int]:
@@ -174,7 +258,7 @@ def _residents(load: Load, shape: Geometry, card: Card) -> Iterator[tuple[int, .
         columns = load.copies * shape.ways * len(group.results) * shape.tile(group.width) * group.dtype.itemsize
         passing = STREAMED_STAGES * STREAMED_CHUNK * (shape.ways * shape.rows * group.dtype.itemsize + columns)
         streams = max(streams, passing)
-        kept = share(group, shape.ways)
+        kept = share(group, shape)
         if kept * columns > left:
             kept = max(0, (left - passing) // columns // largest_chunk(group) * largest_chunk(group))
             if kept == 0 and passing > left:
@@ -187,27 +271,41 @@ def _residents(load: Load, shape: Geometry, card: Card) -> Iterator[tuple[int, .
         yield (0,) * len(load.groups)
 
 
-def largest_chunk(group: Group) -> int:
+def largest_chunk(group: Group, *, direct: bool = False) -> int:
     """The features that a group multiplies at a time."""
-    return CHUNK_BYTES // group.dtype.itemsize
+    return (DIRECT_CHUNK_BYTES if direct else CHUNK_BYTES) // group.dtype.itemsize
 
 
-def share(group: Group, ways: int) -> int:
+def share(group: Group, shape: Geometry) -> int:
     """The features that each way multiplies, in chunks that may have room to spare."""
-    return sum(chunks(-(-group.depth // ways), largest_chunk(group)))
+    smallest = together(group.dtype.itemsize) if shape.direct else SMALLEST_CHUNK
+    return sum(chunks(-(-group.depth // shape.ways), largest_chunk(group, direct=shape.direct), smallest))
 
 
-def depth(group: Group, ways: int, resident: int) -> int:
+def depth(group: Group, shape: Geometry, resident: int) -> int:
     """The same for all ways, when all but the first `resident` features of each are streamed."""
-    whole = share(group, ways)
+    whole = share(group, shape)
     if resident < whole:
-        whole = resident + -(-(-(-group.depth // ways) - resident) // STREAMED_CHUNK) * STREAMED_CHUNK
-    return ways * whole
+        whole = resident + -(-(-(-group.depth // shape.ways) - resident) // STREAMED_CHUNK) * STREAMED_CHUNK
+    return shape.ways * whole
 
 
 def seconds(load: Load, shape: Geometry, batch: int, card: Card, *, ragged: bool) -> float:
     """The model of a step."""
-    total = load.meetings * (MEETING_SECONDS + ARRIVAL_SECONDS * shape.blocks) * (shape.blocks > 1)
+    if shape.direct:
+        meeting = DIRECT_MEETING_SECONDS[shape.warps] + DIRECT_ARRIVAL_SECONDS * shape.blocks
+        total = _direct_products(load, shape, min(card.processors, -(-batch // shape.rows) * shape.blocks))
+    else:
+        meeting = MEETING_SECONDS + ARRIVAL_SECONDS * shape.blocks
+        total = _products(load, shape)
+    total += load.meetings * meeting * (shape.blocks > 1)
+    total += load.operations * shape.rows * shape.tile(load.width) * ELEMENT_SECONDS
+    return _rounds(shape, batch, card, ragged=ragged) * total * (DIRECT_DOUBT if shape.direct else 1)
+
+
+def _products(load: Load, shape: Geometry) -> float:
+    """What products take whose rows pass through shared memory."""
+    total = 0.0
     for group, resident in zip(load.groups, shape.resident, strict=True):
         size = group.dtype.itemsize
         columns = len(group.results) * shape.tile(group.width)
@@ -218,8 +316,21 @@ def seconds(load: Load, shape: Geometry, batch: int, card: Card, *, ragged: bool
         total += STREAMING_SECONDS if fetched else 0
         total += fetched / (STREAM_BYTES[shape.ways] * (TRANSPOSED if shape.ways == 1 and size == 4 else 1))
         total += group.depth / shape.ways / 16 * max(2, warp_tiles) * TILE_SECONDS[size] / (2 if shape.ways == 1 else 1)
-    total += load.operations * shape.rows * shape.tile(load.width) * ELEMENT_SECONDS
-    return _rounds(shape, batch, card, ragged=ragged) * total
+    return total
+
+
+def _direct_products(load: Load, shape: Geometry, processors: int) -> float:
+    """What products take that read rows right as operands, once for all that multiply them, on so many processors."""
+    read = {group.whole: shape.rows * group.depth * group.dtype.itemsize for group in load.groups}
+    total = len(read) * DIRECT_STAGE_SECONDS
+    total += sum(read.values()) / min(DIRECT_READ_BYTES, ALL_READ_BYTES / processors)
+    for group, kept, held in zip(load.groups, shape.resident, shape.held, strict=True):
+        size, columns = group.dtype.itemsize, _columns(group, shape)
+        tiles = -(-columns * shape.rows // (16 * 8))
+        # Of numbers in two halves there are three products.
+        total += (2 * load.copies - 1) * kept / 16 * (0.5 + tiles) * DIRECT_TILE_SECONDS[size]
+        total += load.copies * shape.ways * (kept - held) * columns * size / DIRECT_SHARED_BYTES[size]
+    return total
 
 
 def _rounds(shape: Geometry, batch: int, card: Card, *, ragged: bool) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -13,10 +15,11 @@ from torch import Tensor
 
 from throughtime.backends._steps import Steps, sent_once
 from throughtime.backends.triton._device import FUNCTIONS
-from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit, stage_groups
+from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit
 from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, choose, seconds
 from throughtime.backends.triton._launch import Exchange, Launcher, Rooms, SpillsError, TooLargeError
 from throughtime.backends.triton._memory import Memory
+from throughtime.backends.triton._multiply import stage_groups
 from throughtime.backends.triton._pieces import cut
 from throughtime.backends.triton._products import pack
 from throughtime.backends.triton._stages import Staged, stage
@@ -74,6 +77,8 @@ class LoopKernel:
         self._accept_spills = False
         self._chosen: dict[tuple[int, torch.device, str, bool], Geometry] = {}
         self._unfit: dict[tuple[torch.device, str], str | None] = {}
+        # Packed matrices by geometry, of a thread that walks in blocks.
+        self._held = threading.local()
         self._latest: Geometry | None = None
 
     @property
@@ -158,10 +163,7 @@ class LoopKernel:
         compiled = self._compile(shape)
         source, card = compiled.source, card_of(device)
         grid = compiled.grid(steps.batch_size, card.processors)
-        packed = [
-            pack(group, matrices, depth, shape.blocks, shape.tile(group.width))
-            for group, depth in zip(source.groups, source.depths, strict=True)
-        ]
+        packed = self._packed(source, shape, matrices)
         layout = _layout(steps, shape.rows, device)
         # What nobody reads may be anything.
         tables = [others[0] if table is None else table for table in (layout.table, layout.order)]
@@ -182,6 +184,27 @@ class LoopKernel:
                 compiled.launch(
                     blocks, tensors, room, numbers, constants, card.processors, accept_spills=self._accept_spills
                 )
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Within this, matrices are packed once: whoever walks in blocks knows that they are always the same."""
+        before, self._held.packed = getattr(self._held, "packed", None), {}
+        try:
+            yield
+        finally:
+            self._held.packed = before
+
+    def _packed(self, source: Source, shape: Geometry, matrices: dict[str, Tensor]) -> list[Tensor]:
+        held: dict[Geometry, list[Tensor]] | None = getattr(self._held, "packed", None)
+        if held is not None and shape in held:
+            return held[shape]
+        packed = [
+            pack(group, matrices, depth, shape.blocks, shape.tile(group.width), direct=shape.direct)
+            for group, depth in zip(source.groups, source.depths, strict=True)
+        ]
+        if held is not None:
+            held[shape] = packed
+        return packed
 
     def _compile(self, shape: Geometry) -> _Compiled:
         if shape not in self._compiled:

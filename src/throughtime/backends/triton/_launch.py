@@ -21,6 +21,8 @@ from torch import Tensor
 
 MOST_SPILLS = 256
 """Registers that a thread may keep in memory instead."""
+MOST_REGISTERS, ALL_REGISTERS = 255, 2**16
+"""Of a thread, and of all threads of a multiprocessor."""
 ALIGNMENT = 16
 """Triton compiles kernels for addresses that are multiples of this, and others for those that are not."""
 
@@ -37,6 +39,16 @@ class SpillsError(Exception):
     """A kernel needs more registers than there are, by far."""
 
 
+def options(warps: int, *, meets: bool) -> dict[str, Any]:
+    """What Triton is told about a kernel.
+
+    Left to itself, the compiler saves registers for more blocks than there will be on a multiprocessor: some rows are
+    then read when others have been multiplied, which is to wait twice.
+    """
+    registers = min(MOST_REGISTERS, ALL_REGISTERS // (32 * warps))
+    return {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": meets, "maxnreg": registers}
+
+
 class Launcher:
     """The launches of one kernel, with `warps` a block; blocks that meet must all be on the card.
 
@@ -45,7 +57,7 @@ class Launcher:
 
     def __init__(self, function: Any, warps: int, knobs: Callable[[], Any], *, meets: bool) -> None:
         self._function, self._knobs = function, knobs
-        self._options = {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": meets}
+        self._options = options(warps, meets=meets)
         self._handles: dict[tuple[int, bool, str, bool], Any] = {}
 
     def __call__(

@@ -22,6 +22,8 @@ _PREFIXES = (
     "a_",
     "u",
     "sum_",
+    "total_",
+    "here_",
     "own_",
     "in_",
     "lag_",

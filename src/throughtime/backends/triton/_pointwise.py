@@ -21,8 +21,8 @@ from throughtime.backends.triton._pieces import Cut, Piece, Pointwise, Product, 
 from throughtime.backends.triton._refusal import has_triton, op_reasons
 from throughtime.compiler import LoopProgram, Row, Uncompilable
 
-_INSIDE = {**INSIDE, torch.float64: "tl.float64"}
-_OUTSIDE = {**OUTSIDE, torch.float64: "tl.float64"}
+IN_REGISTERS = {**INSIDE, torch.float64: "tl.float64"}
+IN_MEMORY = {**OUTSIDE, torch.float64: "tl.float64"}
 MOST_OPERATIONS = 256
 """Of one kernel: compilers take their time over more."""
 MOST_REDUCED = 1 << 14
@@ -79,7 +79,7 @@ class PointwiseKernel:
         read: Mapping[str, int],
         written: Sequence[Written],
     ) -> None:
-        writer = _Writer(cut(program), fills, read, written)
+        writer = Writer(cut(program), fills, read, written)
         self.source = "\n".join(writer.lines()) + "\n"
         self._tile = writer.tile
         self._dtypes = writer.dtypes
@@ -118,7 +118,9 @@ class _Tile:
         return cls(rows, units, -(-widest // units), min(16, max(4, rows * units // 512)))
 
 
-class _Writer:
+class Writer:
+    """The source of a kernel."""
+
     def __init__(
         self, pieces: Cut, fills: Mapping[str, float], read: Mapping[str, int], written: Sequence[Written]
     ) -> None:
@@ -181,7 +183,7 @@ class _Writer:
 
     def _address(self, column: int, row: Row) -> Iterator[str]:
         """Where the rows of a stream begin, and how far they are apart."""
-        memory = "tl.int8" if row.dtype == torch.bool else _OUTSIDE[row.dtype]
+        memory = "tl.int8" if row.dtype == torch.bool else IN_MEMORY[row.dtype]
         address, apart = (f"tl.load(place + {HEADER + 2 * column + index})" for index in (0, 1))
         if not row.width * row.dtype.itemsize % VECTOR_BYTES:
             address = f"tl.multiple_of({address}, {VECTOR_BYTES})"
@@ -209,7 +211,7 @@ class _Writer:
         for units, piece in self._pieces(row):
             if piece not in self._names:
                 continue
-            name, inside = self._names[piece], _INSIDE[piece.dtype]
+            name, inside = self._names[piece], IN_REGISTERS[piece.dtype]
             if row.name in self._fills:
                 yield f"    {name} = tl.full([1, 1], {self._fills[row.name]!r}, {inside})"
                 continue
@@ -225,7 +227,7 @@ class _Writer:
     def _stores(self, index: int, row: Row, where: Written) -> Iterator[str]:
         for units, piece in self._pieces(row):
             own = self._own(piece) if piece.width > 1 else " & (tl.program_id(1) == 0)"
-            value = f"{self._names[piece]}.to({_OUTSIDE[row.dtype]})"
+            value = f"{self._names[piece]}.to({IN_MEMORY[row.dtype]})"
             if where.tensor:
                 yield f"    tl.store(out_{index} + far * {row.width}{units}, {value}, mask=here{own})"
             if where.column is not None:
@@ -249,9 +251,8 @@ class _Writer:
     def _computed(self, op: Pointwise) -> str:
         rows = [arg for arg in op.args if isinstance(arg, Piece)]
         if op.kind == "cast":
-            (piece,) = rows
-            dtype = op.result.dtype
-            return f"{self._names[piece]} != 0" if dtype == torch.bool else f"{self._names[piece]}.to({_INSIDE[dtype]})"
+            name, dtype = self._names[rows[0]], op.result.dtype
+            return f"{name} != 0" if dtype == torch.bool else f"{name}.to({IN_REGISTERS[dtype]})"
         dtype = rows[-1].dtype if op.kind == "where" else rows[0].dtype
         args = [self._names[arg] if isinstance(arg, Piece) else _number(arg, dtype) for arg in op.args]
         return pointwise(op.kind, op.result.dtype, args, rows[0].dtype)

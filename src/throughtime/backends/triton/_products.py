@@ -1,9 +1,9 @@
 """Products of whole rows with a block's own columns of matrices, and the matrices packed the way blocks read them.
 
 All results that come from the same row and have the same width are computed together, four or two or one at a time: a
-wide product keeps all warps of a block busy where four narrow ones would not. Within a group of four the columns are
-ordered so that the four results of one unit lie in the registers of one thread: the lowest bit of the column and the
-highest tell which of the four it is.
+wide product keeps all warps of a block busy where four narrow ones would not. Within a group the columns are ordered so
+that the results of one unit lie in the registers of one thread. The lowest bit of the column and the highest tell which
+of four it is; where rows are read right as operands, it is the bits above the lowest three.
 """
 
 from __future__ import annotations
@@ -73,20 +73,27 @@ def groups(products: list[Product]) -> list[Group]:
     return found
 
 
-def chunks(depth: int, largest: int) -> list[int]:
-    """`depth` features as powers of two, none above `largest`, the last one perhaps with room to spare."""
+def chunks(depth: int, largest: int, smallest: int = SMALLEST_CHUNK) -> list[int]:
+    """`depth` features as powers of two from `smallest` to `largest`, the last one perhaps with room to spare."""
     found = []
     while depth > 0:
         size = largest
-        while size > SMALLEST_CHUNK and size > depth:
+        while size > smallest and size > depth:
             size //= 2
         found.append(size)
         depth -= size
     return found
 
 
-def pack(group: Group, matrices: Mapping[str, Tensor], depth: int, blocks: int, tile: int) -> Tensor:
+def beside(tile: int) -> int:
+    """Units of a result whose columns are side by side for operands: the matrix units take eight at a time."""
+    return min(tile, 8)
+
+
+def pack(group: Group, matrices: Mapping[str, Tensor], depth: int, blocks: int, tile: int, *, direct: bool) -> Tensor:
     """The group's columns [blocks, depth, ...] the way each block reads them, zeros where a matrix has none.
+
+    Where rows are read right as operands, columns are as well: [blocks, ..., depth].
 
     A single column is every block's own. Packed at every launch: the numbers of a matrix can change without a trace.
     """
@@ -102,7 +109,8 @@ def pack(group: Group, matrices: Mapping[str, Tensor], depth: int, blocks: int, 
         matrix = torch.nn.functional.pad(columns, (0, room - width, 0, 0, 0, depth - group.depth)).flatten(1)
         first = 0
     down, across = matrix.stride()
-    sizes, strides = _turned(count, room, depth, blocks, tile, down, across)
+    order = _for_operands if direct and width > 1 else _turned
+    sizes, strides = order(count, room, depth, blocks, tile, down, across)
     return matrix.as_strided(sizes, strides, matrix.storage_offset() + first * across).contiguous()
 
 
@@ -113,7 +121,19 @@ def _turned(
     """Sizes and strides of `count` results, `room` columns each, in the order in which a block reads them."""
     # The results of a unit side by side; of four, the first two, and the other two in the second half.
     halves = [(2, 2 * room * across)] if count == 4 else []
-    beside = (2 if count == 4 else count, room * across)
-    axes = [(blocks, 0 if room == 1 else tile * across), (depth, down), *halves, (tile, across), beside]
+    pair = (2 if count == 4 else count, room * across)
+    axes = [(blocks, 0 if room == 1 else tile * across), (depth, down), *halves, (tile, across), pair]
+    sizes, strides = zip(*axes, strict=True)
+    return sizes, strides
+
+
+@lru_cache(maxsize=1024)
+def _for_operands(
+    count: int, room: int, depth: int, blocks: int, tile: int, down: int, across: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The same where rows are read right as operands."""
+    few = beside(tile)
+    units = (tile // few, few * across)
+    axes = [(blocks, tile * across), units, (count, room * across), (few, across), (depth, down)]
     sizes, strides = zip(*axes, strict=True)
     return sizes, strides
