@@ -137,6 +137,8 @@ def test_mistakes_late_in_a_file_leave_the_earlier_result(change, message, folde
     [
         (["classify", "none.csv"], "none.csv: got no such file"),
         (["none", "g.csv"], "none is not a run: got no such folder"),
+        (["g.csv", "g.csv"], "g.csv is not a run: got a file"),
+        (["forecast", "s.csv", "--probabilities"], "`--probabilities` is for models that choose among classes: got"),
         (["classify", "g.csv", "--out", "p.xlsx"], "`--out` has an unknown format: got 'p.xlsx'"),
         (["classify", "g.csv", "--out", "no/such/p.csv"], "cannot write `--out`"),
         (["classify", "g.csv", "--out", "g.csv"], "`--out` is the file itself"),
@@ -227,6 +229,10 @@ def test_translated_texts(folder: Path) -> None:
         (["translate", ""], "nothing to translate: got an empty text"),
         (["translate", "ab", "--beam", "2", "--best", "3"], "`--best` is larger than `--beam`"),
         (["classify", "ab"], "does not write: got a model to classify"),
+        (["classify", "ab", "--beam", "2"], "does not write: got a model to classify"),
+        (["generate", "--beam", "5"], "`--beam` is for models that translate: got one that was trained to generate"),
+        (["translate", "ab", "--top-k", "2"], "`--top-k` is for models that generate: got one that was trained to"),
+        (["translate", "ab", "--temperature", "0.8"], "`--temperature` is for models that generate"),
     ],
 )
 def test_mistakes_of_decode(arguments: list[str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +288,7 @@ def test_explain_and_bench(folder: Path) -> None:
     assert "runs on: numba" in call("explain", folder / "classify").stdout
     assert "runs on: numba" in call("explain", folder / "translate").stdout
     assert call("explain", "lstm", "--units", 4, "--source").stdout.strip()
-    is_one_line_of_error(call("explain", "nothing"), "`--cell` 'nothing' cannot be used")
+    is_one_line_of_error(call("explain", "nothing"), "the cell 'nothing' cannot be used")
     is_one_line_of_error(call("explain", "--units", 0), "`--units` is too small")
     is_one_line_of_error(call("explain", "--device", "tpu"), "`--device` is unknown: got 'tpu', expected cpu, cuda or")
     table = said(call("bench", "rnn", "--units", 4, "--inputs", 3, "--steps", 5, "--batch", 4, "--repeat", 1))

@@ -68,15 +68,17 @@ def test_clipping_bounds_the_step_and_the_record_is_of_before() -> None:
 
 
 @pytest.mark.parametrize("length", [0.5, 0.9985, 0.9995, 1.0 - 4e-7, 1.0, 1.5, math.inf, math.nan], ids=str)
-def test_clipping_is_that_of_torch_to_the_bit(length: float) -> None:
-    """Also where the norm is all but the bound, and where it is no number."""
+@pytest.mark.parametrize("bound", [1.0, 1e-5])
+def test_clipping_is_that_of_torch_to_the_bit(length: float, bound: float) -> None:
+    """Also where the norm is all but the bound, where the bound is tiny, and where the norm is no number."""
     twins = [nn.Linear(5, 3, bias=False) for _ in range(2)]
     norm = twins[0].weight.detach().norm()
     for twin in twins:
         twin.load_state_dict(twins[0].state_dict())
-        twin.weight.grad = twin.weight.detach() * (length / norm)
-    stepper = Stepper(twins[0], measure, torch.optim.SGD(twins[0].parameters()), this_worker(), 1.0, None, carry=False)
-    found, expected = stepper._clip(), float(nn.utils.clip_grad_norm_(twins[1].parameters(), 1.0))
+        twin.weight.grad = twin.weight.detach() * (length * bound / norm)
+    optimizer = torch.optim.SGD(twins[0].parameters())
+    stepper = Stepper(twins[0], measure, optimizer, this_worker(), bound, None, carry=False)
+    found, expected = stepper._clip(), float(nn.utils.clip_grad_norm_(twins[1].parameters(), bound))
     assert found == expected or (math.isnan(found) and math.isnan(expected))
     torch.testing.assert_close(twins[0].weight.grad, twins[1].weight.grad, rtol=0, atol=0, equal_nan=True)
 

@@ -52,6 +52,13 @@ def test_one_target_for_each_sequence() -> None:
     torch.testing.assert_close(smooth, functional.cross_entropy(scores, classes, label_smoothing=0.1))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.bool], ids=str)
+def test_classes_are_whole_numbers_of_any_size(dtype: torch.dtype) -> None:
+    scores, classes = torch.randn(3, 4, 5), torch.randint(2, (3, 4))
+    for metric in (cross_entropy, accuracy):
+        assert metric(scores, classes.to(dtype), LENGTHS).value == metric(scores, classes, LENGTHS).value
+
+
 def test_parts_add_up() -> None:
     scores, classes = torch.randn(3, 4, 5), torch.randint(5, (3, 4))
     parts = [cross_entropy(scores[:, piece], classes[:, piece], n) for piece, n in _halves()]

@@ -1,8 +1,8 @@
 """What blocks of steps keep for the backward pass when memory is swapped.
 
-A block keeps on the host all that its backward pass needs, or nothing but the states, from which the rest is computed
-again. That is more work for the device, and a fraction of the bytes for the bus: blocks of both kinds take turns, so
-that neither has to wait for the other. The last blocks stay on the device.
+A block keeps on the host all that only a product would lead to, or next to nothing, and what its backward pass needs is
+computed again from that. The latter is more work for the device, and a fraction of the bytes for the bus: blocks of
+both kinds take turns, so that neither has to wait for the other. The last blocks stay on the device.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Keeping:
     """What blocks keep of what the backward pass of a program needs.
 
     `stays` is there for all steps anyway: outputs, random numbers, what has no rows. Of the rest a block keeps `most`,
-    all that only a product would lead to, or the `least`, the states. `starts` are the states, by their place, that a
-    block keeps as they were at its first step. `loops` are the compiled loops of the program, forward and backward.
+    all that only a product would lead to, or the `least`, what not even a product leads to. `starts` are the states, by
+    their place, that a block keeps as they were at its first step. `loops` are the compiled loops of the program,
+    forward and backward.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """What `write_run` wrote."""
     path = folder / RUN
     if not path.is_file():
-        got = "no such folder" if not folder.is_dir() else f"no {RUN} in it"
+        got = f"no {RUN} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
         refuse(f"{folder} is not a run", got=got, expected="the folder of a training run", fix=FIX)
     with understanding(folder):
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -83,7 +83,9 @@ def cross_entropy(
     scores, targets = real_steps(lengths, scores, targets)
     # Half precision is too coarse for a sum of many small terms.
     wide = scores.flatten(0, -2).to(torch.promote_types(scores.dtype, torch.float32))
-    total = functional.cross_entropy(wide, targets.flatten(), reduction="sum", label_smoothing=label_smoothing)
+    # torch takes classes of 64 bits only, and says so in words of its own.
+    classes = targets.flatten().long()
+    total = functional.cross_entropy(wide, classes, reduction="sum", label_smoothing=label_smoothing)
     return Mean(total, targets.numel())
 
 

@@ -105,8 +105,9 @@ class Stepper:
         parameters = [parameter for parameter in self._model.parameters() if parameter.grad is not None]
         norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters])  # type: ignore[misc]
         length = float(norm)
-        # Well within the bound all would be multiplied by one. What is no number counts as too long.
-        if self._clip_norm is not None and not length < 0.999 * self._clip_norm:
+        # Well within the bound all would be multiplied by one; the 1e-6 is torch's own, and tells where the bound is as
+        # small. What is no number counts as too long.
+        if self._clip_norm is not None and not length + 1e-6 < 0.999 * self._clip_norm:
             nn.utils.clip_grads_with_norm_(parameters, self._clip_norm, norm)
         return length
 

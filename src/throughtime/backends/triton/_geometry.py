@@ -2,9 +2,9 @@
 
 The rule is a small model of the time of one step, minimised over all shapes that fit the card. A block reads the whole
 rows of its batch tile from the other blocks through the L2 cache, multiplies them with its own columns of the matrices,
-from shared memory as far as they fit and else again from L2, and meets the others. Fewer rows a block means less to
-read; more blocks a row means fewer columns to hold. All blocks of a launch must be on the card at the same time, one on
-each multiprocessor, or those that wait for the others would keep them out.
+from registers or shared memory as far as they fit and else again from L2, and meets the others. Fewer rows a block
+means less to read; more blocks a row means fewer columns to hold. All blocks of a launch must be on the card at the
+same time, one on each multiprocessor, or those that wait for the others would keep them out.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ WIDEST_BEAM = 1_000
 
 
 def decode(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a model that writes.")],
     texts: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="Texts to go on with, or to translate.")
@@ -61,4 +62,11 @@ def decode(
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli.decode._run import write  # noqa: PLC0415
 
-    write(run, texts or [], length, samples, (temperature, top_k, top_p), (beam, best), seed, device)
+    given = [name for name in context.params if _is_given(context, name)]
+    write(run, texts or [], length, samples, (temperature, top_k, top_p), (beam, best), seed, device, given)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    # By its name: the class is click's, or typer's copy of it.
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from throughtime.cli.tables._guess import GENERATE, TRANSLATE
 from throughtime.cli.tasks._saved import load
 from throughtime.cli.tasks._write import Style, generate, translate
 
+# A flag without effect would be taken for one with it.
+FOR_ONE_ONLY = {GENERATE: ("length", "samples", "temperature", "top_k", "top_p"), TRANSLATE: ("beam", "best")}
+
 
 def write(
     run: Path,
@@ -28,10 +32,12 @@ def write(
     beams: tuple[int, int],
     seed: int,
     device: str | None,
+    given: Collection[str],
 ) -> None:
-    """Print what the model of a run writes."""
+    """Print what the model of a run writes; `given` are the names of the options that somebody gave."""
     place = use_device(device)
     saved = load(run, place)
+    check_useful(saved.layout.task, given)
     if saved.layout.task == GENERATE:
         column, console = saved.layout.inputs[0], Console(highlight=False, soft_wrap=True)
         for prompt in texts or [""]:
@@ -59,6 +65,17 @@ def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, b
     for text, written in zip(texts, translate(model, layout, batch.inputs, batch.lengths, beam), strict=True):
         for one in written[:best]:
             typer.echo(f"{text}\t{one}")
+
+
+def check_useful(task: str, given: Collection[str]) -> None:
+    """Options that the other kind of model obeys mean nothing to this one."""
+    if task not in FOR_ONE_ONLY:
+        return
+    for other, names in FOR_ONE_ONLY.items():
+        useless = [name for name in names if name in given and other != task]
+        if useless:
+            what = f"`--{useless[0].replace('_', '-')}` is for models that {other}"
+            refuse(what, got=f"one that was trained to {task}", expected=f"one to {other}", fix="Leave it out.")
 
 
 def check_known(text: str, categories: tuple[str, ...], tokens: list[str]) -> None:

@@ -15,7 +15,7 @@ from throughtime.cli._mistakes import refuse
 from throughtime.cli._outputs import results
 from throughtime.cli.predict._answers import ANSWERS, Answers
 from throughtime.cli.tables import Layout, Rows, Table, open_table
-from throughtime.cli.tables._guess import GENERATE
+from throughtime.cli.tables._guess import CLASSIFY, GENERATE, TAG
 from throughtime.cli.tasks._examples import inputs_of, sequences
 from throughtime.cli.tasks._saved import load
 
@@ -35,6 +35,9 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
         console.print(
             Text(f"{run} is still in training: these are the answers of its last checkpoint."), soft_wrap=True
         )
+    if probabilities and saved.layout.task not in (CLASSIFY, TAG):
+        what, got = "`--probabilities` is for models that choose among classes", f"a model to {saved.layout.task}"
+        refuse(what, got=got, expected=f"one to {CLASSIFY} or {TAG}", fix="Leave it out.")
     table = open_table(file)
     saved.layout.check(table.columns, file, with_targets=False)
     answers = ANSWERS[saved.layout.task](saved.model, saved.layout, probabilities)

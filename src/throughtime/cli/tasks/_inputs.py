@@ -71,7 +71,7 @@ def _one_cell(name: str, units: int, input_size: int) -> Any:
 def _refuse_cell(name: str, why: str) -> NoReturn:
     expected = f"{', '.join(CELLS)}, or a cell of tt.cells that is made from a number of units, such as SRUCell"
     fix = "Leave it out for an LSTM."
-    refuse(f"`--cell` {name!r} cannot be used", got=why, expected=expected, fix=fix)
+    refuse(f"the cell {name!r} cannot be used", got=why, expected=expected, fix=fix)
 
 
 def hidden(state: Any) -> Tensor:
