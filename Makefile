@@ -34,6 +34,9 @@ bench-gpu: setup  ## measure against cuDNN and eager loops, on a GPU
 	$(BIN)/python benchmarks/gpu_own_cells.py
 	$(BIN)/python benchmarks/gpu_graphs.py
 	$(BIN)/python benchmarks/gpu_call.py
+	$(BIN)/python benchmarks/swap_memory.py
+	$(BIN)/python tools/tables.py
+	$(BIN)/python tools/pictures.py
 
 smoke: setup  ## the whole in ten seconds
 	$(BIN)/pytest -q tests/test_smoke.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ def _by_kernels(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa:
     begin = _keeping.Keeping.__init__
 
     def on_gpu(self: Any, program: Any, loops: Any, *arguments: Any, **options: Any) -> None:
-        begin(self, program, [SimpleNamespace(on_gpu=True) for _ in loops], *arguments, **options)
+        begin(self, program, [SimpleNamespace(on_gpu=True, held=nullcontext) for _ in loops], *arguments, **options)
 
     monkeypatch.setattr(_keeping.Keeping, "__init__", on_gpu)
     monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: 0.5)

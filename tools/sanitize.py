@@ -1,6 +1,6 @@
 """Small kernels under the tools of compute-sanitizer, which watch every access to memory on a GPU.
 
-`python tools/sanitize.py` runs each kind of kernel forward and backward, on few rows and steps, once under `memcheck`
+`python tools/sanitize.py` runs small kernels forward and backward, on few rows and steps, once under `memcheck`
 (addresses outside of what was allocated, misaligned ones) and once under `racecheck` (threads of a block that use
 shared memory without waiting for each other). What the tools say at the end is printed, and saved with `--save FILE`.
 Both slow a kernel down a hundred times.
@@ -20,7 +20,10 @@ FAILED = 1
 
 
 def launch() -> None:
-    """Every kind of kernel: one product a step and two, reductions over features, lengths, all dtypes, fused steps."""
+    """Kernels with one product a step and with two, reductions over features, lengths, all dtypes, fused steps.
+
+    Cells are so small that a tile has one block: nobody meets.
+    """
     import torch  # noqa: PLC0415
 
     import throughtime as tt  # noqa: PLC0415

@@ -32,9 +32,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**14)
 
 
-@pytest.fixture(params=[0.0, 0.5, 1.0], ids=["states wait", "half waits", "all waits"])
+@pytest.fixture(params=[0.0, 0.5, 1.0], ids=["least waits", "half waits", "most waits"])
 def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
-    """How many blocks keep everything."""
+    """How many blocks keep all that only a product would lead to."""
     monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: request.param)
     return request.param
 

@@ -129,6 +129,31 @@ def _split(
     """The nodes in three parts; None if there is a product between what is carried from one step to the next."""
     if not carried:
         return _Parts(AtOnce(nodes, wanted, on_gpu=on_gpu), None, AtOnce([], [], on_gpu=on_gpu))
+    first, walked, last = _sorted_out(nodes, carried)
+    late = {value for node in last for value in node.results}
+    if not on_gpu or not late.isdisjoint(new for _, new in carried):
+        return None
+    ends = _light_ends(first)
+    walked = [*(node for node in first if id(node) in ends), *walked]
+    first = [node for node in first if id(node) not in ends]
+    walked = _with_views(walked, first)
+    on_the_walk = dict.fromkeys([*(value for node in walked for value in node.results), *(old for old, _ in carried)])
+    wanted_of_it = {*wanted, *(value for node in last for value in node.values)}
+    gives = [value for value in on_the_walk if value in wanted_of_it]
+    if not gives or Walk.refusal(walked, carried, gives) is not None:
+        return None
+    walk = Walk(walked, carried, gives)
+    wanted_of_first = wanted_of_it | set(walk.takes)
+    made = [value for node in first for value in node.results]
+    return _Parts(
+        AtOnce(first, [v for v in made if v in wanted_of_first and v not in on_the_walk], on_gpu=on_gpu),
+        walk,
+        AtOnce(last, [value for value in wanted if value in late], on_gpu=on_gpu),
+    )
+
+
+def _sorted_out(nodes: list[Node], carried: list[tuple[Value, Value]]) -> tuple[list[Node], list[Node], list[Node]]:
+    """Nodes that no step waits for, those that can go from step to step, and those that must wait for these."""
     reached, late = {old for old, _ in carried}, set[Value]()
     first, walked, last = list[Node](), list[Node](), list[Node]()
     on_the_way = set(map(id, Graph(nodes).needed_for([new for _, new in carried])))
@@ -144,24 +169,7 @@ def _split(
             walked.append(node)
         else:
             first.append(node)
-    if not late.isdisjoint(new for _, new in carried):
-        return None
-    ends = _light_ends(first)
-    first, walked = [node for node in first if id(node) not in ends], [*(n for n in first if id(n) in ends), *walked]
-    walked = _with_views(walked, first)
-    taken = {*wanted, *(value for node in last for value in node.values)}
-    here = dict.fromkeys([*(value for node in walked for value in node.results), *(old for old, _ in carried)])
-    gives = [value for value in here if value in taken]
-    if not on_gpu or not gives or Walk.refusal(walked, carried, gives) is not None:
-        return None
-    walk = Walk(walked, carried, gives)
-    taken |= {*walk.takes}
-    first_gives = [value for node in first for value in node.results if value in taken and value not in here]
-    return _Parts(
-        AtOnce(first, first_gives, on_gpu=on_gpu),
-        walk,
-        AtOnce(last, [value for value in wanted if value in late], on_gpu=on_gpu),
-    )
+    return first, walked, last
 
 
 def _turned(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:

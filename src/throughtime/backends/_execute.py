@@ -276,7 +276,7 @@ class Executable:
         """Zeros for a gradient that nobody gave."""
         shape = [size if isinstance(size, int) else rows for size in value.shape]
         if value in self._unseen:
-            return zero_rows(shape, value.dtype, device)
+            return zero_rows(shape, value.dtype)
         # They take no memory until somebody needs them side by side.
         return torch.zeros((), dtype=value.dtype, device=device).expand(shape)
 

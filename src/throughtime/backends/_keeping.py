@@ -215,7 +215,7 @@ class Kept:
     @contextlib.contextmanager
     def departures(self) -> Iterator[Departures]:
         """The way to the host, for as long as the forward pass runs."""
-        with Departures(self._device) as departures, _held(self.keeping.loops[0]):
+        with Departures(self._device) as departures, self.keeping.loops[0].held():
             yield departures
 
     def add(self, block: int, env: Env, starts: Sequence[Tensor], departures: Departures) -> None:
@@ -253,7 +253,7 @@ class Returned:
 
     def __enter__(self) -> Self:
         self._within.enter_context(contextlib.closing(self._coming))
-        self._within.enter_context(_held(self._keeping.loops[1]))
+        self._within.enter_context(self._keeping.loops[1].held())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -279,12 +279,6 @@ class Returned:
         if level.again is not None:
             level.again.run(env, starts, steps)
         return starts
-
-
-def _held(loop: Any) -> contextlib.AbstractContextManager[None]:
-    """Within this a loop may keep what it makes of the cell's tensors: all blocks of a walk find the same."""
-    found: contextlib.AbstractContextManager[None] = loop.held() if hasattr(loop, "held") else contextlib.nullcontext()
-    return found
 
 
 def _rows_before(stream: Tensor, part: Tensor, steps: Steps) -> Tensor | None:

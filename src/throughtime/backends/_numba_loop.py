@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -64,6 +65,8 @@ class NumbaLoop:
 
     name = "numba"
     on_gpu = takes_starts = False
+    # What is made of the cell's tensors for a walk in blocks is made anew for each.
+    held = nullcontext
 
     def __init__(self, lowered: Lowered) -> None:
         self.kernel = numba.compile_loop(lowered.program)

@@ -1,6 +1,7 @@
 """Zeros that everybody reads and nobody writes: a state to begin with, a gradient that nobody gave.
 
-On a GPU, to make some takes as long on the host as a launch of any other kernel.
+On a GPU, to make some takes as long on the host as a launch of any other kernel; on a CPU, as long as a step of a small
+network.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def shared_zeros(size: torch.Size, dtype: torch.dtype, device: torch.device) -> 
     return found
 
 
-def zero_rows(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros that only a kernel reads, for rows whose number changes from call to call: a few are made once for all."""
+def zero_rows(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Zeros on a CPU that only a kernel reads, of rows whose number changes from call to call: made once for all."""
     count = math.prod(shape)
-    if device.type != "cpu" or count * dtype.itemsize > _MOST_BYTES:
-        return torch.zeros(shape, dtype=dtype, device=device)
+    if count * dtype.itemsize > _MOST_BYTES:
+        return torch.zeros(shape, dtype=dtype, device="cpu")
     return _all_zeros(dtype)[:count].view(shape)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ class AtenLoop:
 
     name = "aten"
     takes_starts = False
+    # What is made of the cell's tensors for a walk in blocks is made anew for each.
+    held = nullcontext
 
     def __init__(self, loop: Loop, *, on_gpu: bool = False) -> None:
         self._loop = loop
