@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
@@ -60,11 +61,21 @@ class ParameterScope(LazyModuleMixin, nn.Module):
         return ", ".join(name if is_lazy(p) else f"{name} {shape_of(p)}" for name, p in held.items())
 
 
-# Two threads that make the first call of a cell must not both build it.
-_building = threading.RLock()
+# Two threads that make the first call of a cell must not both build it, nor run on parameters that are half made.
+building = threading.RLock()
 
 
-class LazyCell(LazyModuleMixin, RNNCell):
+class BuiltOnce(LazyModuleMixin):
+    """torch's lazy modules, for threads that make the first call together."""
+
+    def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
+        """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
+        with building:
+            module.initialize_parameters(*args, **(kwargs or {}))
+            _end_laziness(module)
+
+
+class LazyCell(BuiltOnce, RNNCell):
     """A cell whose parameters are declared at once and made at the first call, or by `input_size=`.
 
     A subclass declares each parameter with its initialiser and says the shapes for an input size. Until then they are
@@ -104,21 +115,25 @@ class LazyCell(LazyModuleMixin, RNNCell):
     @property
     def built(self) -> bool:
         """Whether the parameters exist."""
-        # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
-        return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
+        # Whoever is building it is done before the question is answered; a built cell has no initialisers left.
+        with building if self._initializers else nullcontext():
+            # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
+            return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
-        for path, shape in self.parameter_shapes(input_width(inputs_shape)).items():
-            parameter = attrgetter(path)(self)
-            if is_lazy(parameter):
-                with torch.inference_mode(False), torch.no_grad():
-                    parameter.materialize(shape, **self._placement(parameter, dtype, device))
-                    self._initializers[path](parameter)
-        # Done with: a user's lambda would keep a built cell from being pickled.
-        self._initializers.clear()
-        for module in (self, *(part for part in self._modules.values() if isinstance(part, ParameterScope))):
-            _end_laziness(module)
+        shapes = self.parameter_shapes(input_width(inputs_shape))
+        with building:
+            for path, shape in shapes.items():
+                parameter = attrgetter(path)(self)
+                if is_lazy(parameter):
+                    with torch.inference_mode(False), torch.no_grad():
+                        parameter.materialize(shape, **self._placement(parameter, dtype, device))
+                        self._initializers[path](parameter)
+            # Done with: a user's lambda would keep a built cell from being pickled.
+            self._initializers.clear()
+            for module in (self, *(part for part in self._modules.values() if isinstance(part, ParameterScope))):
+                _end_laziness(module)
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
         """Where to make a parameter: as the constructor or `.to()` said, else as the first inputs are."""
@@ -132,12 +147,6 @@ class LazyCell(LazyModuleMixin, RNNCell):
     def has_uninitialized_params(self) -> bool:
         """Lazy modules ask this of their own parameters; ours may also lie one scope down."""
         return not self.built
-
-    def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
-        """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
-        with _building:
-            module.initialize_parameters(*args, **(kwargs or {}))
-            _end_laziness(module)
 
     def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
         """Called by torch before the first step."""

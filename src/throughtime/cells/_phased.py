@@ -13,7 +13,7 @@ from throughtime._errors import check_flag, check_number, problem, type_name
 from throughtime._tensors import is_lazy
 from throughtime.cells._base import floating_dtype
 from throughtime.cells._lstm import LSTMStateTuple
-from throughtime.cells._parameters import check_inputs, glorot_uniform, zeros
+from throughtime.cells._parameters import building, check_inputs, glorot_uniform, zeros
 from throughtime.cells._vectors import MemoryCell
 
 
@@ -94,12 +94,13 @@ class PhasedLSTMCell(MemoryCell):
 
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters; a phase is anywhere within its own period."""
-        is_new = is_lazy(self.phase)
-        super().build(inputs_shape, dtype=dtype, device=device)
-        if is_new:
-            with torch.no_grad():
-                self.phase.mul_(self.period)
-            self.ratio_on.requires_grad_(self.trainable_ratio_on)
+        with building:
+            is_new = is_lazy(self.phase)
+            super().build(inputs_shape, dtype=dtype, device=device)
+            if is_new:
+                with torch.no_grad():
+                    self.phase.mul_(self.period)
+                self.ratio_on.requires_grad_(self.trainable_ratio_on)
 
     def initialize_parameters(self, inputs: Any, state: Any = None) -> None:
         """Called by torch before the first step; the features of the pair say how wide the cell is."""

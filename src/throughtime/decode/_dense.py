@@ -6,15 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
 from throughtime._errors import check_dtype, check_flag, check_positive_int, problem, shape_of
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
-from throughtime.cells._parameters import glorot_uniform, zeros
+from throughtime.cells._parameters import BuiltOnce, glorot_uniform, zeros
 
 
-class Dense(LazyModuleMixin, nn.Module):
+class Dense(BuiltOnce, nn.Module):
     """`inputs @ kernel`, plus `bias` with `use_bias=True`: [..., I] to [..., units].
 
     The kernel is made at the first call, or at once if `input_size` is given.
