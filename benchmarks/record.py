@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -25,8 +26,10 @@ Turn = Callable[[int], list[float]]
 """Calls something so many times in a row; the seconds of each call."""
 
 SHORT = 0.05
-"""A call of fewer seconds is repeated within a turn, after one that is not counted."""
+"""A call of fewer seconds is repeated within a turn, after some that are not counted."""
 SHORTEST_TURN = 0.02
+WARMING = 0.01
+"""Seconds of calls that are not counted: after a rest the processor's clock takes so long to rise, whoever rested."""
 PAUSE = 0.003
 
 
@@ -48,7 +51,7 @@ def interleaved(turns: dict[str, Turn], *, rounds: int, seconds: float = 0.0) ->
     """Seconds a call of each, one number a round: at least `rounds`, and more until `seconds` are over.
 
     They take turns, each round in the opposite order, so that a busy moment hits all of them alike. A turn of short
-    calls is many calls after one that finds its own data in the caches again, as it does in a training loop.
+    calls is many calls after some that find their own data in the caches again, as they do in a training loop.
     """
     calls = {name: _calls_in_a_turn(turn) for name, turn in turns.items()}
     taken: dict[str, list[float]] = {name: [] for name in turns}
@@ -57,25 +60,23 @@ def interleaved(turns: dict[str, Turn], *, rounds: int, seconds: float = 0.0) ->
         for name in order:
             # Threads that wait for work by spinning fall asleep before the next one starts.
             time.sleep(PAUSE)
-            taken[name].append(_one_turn(turns[name], calls[name]))
+            taken[name].append(_one_turn(turns[name], *calls[name]))
         order.reverse()
         done += 1
     return taken
 
 
-def _calls_in_a_turn(turn: Turn) -> int:
-    """How many calls make a turn long enough to time; the first calls, which may compile, do not count."""
+def _calls_in_a_turn(turn: Turn) -> tuple[int, int]:
+    """How many calls warm up, and how many make a turn long enough to time; neither has the first, which compile."""
     turn(1)
     if turn(1)[0] >= SHORT:
-        return 1
-    return max(1, round(SHORTEST_TURN / min(turn(3))))
+        return 0, 1
+    fastest = min(turn(3))
+    return math.ceil(WARMING / fastest), max(1, round(SHORTEST_TURN / fastest))
 
 
-def _one_turn(turn: Turn, calls: int) -> float:
-    if calls == 1:
-        return turn(1)[0]
-    _, *counted = turn(1 + calls)
-    return fmean(counted)
+def _one_turn(turn: Turn, warming: int, calls: int) -> float:
+    return fmean(turn(warming + calls)[warming:])
 
 
 def summary(seconds: list[float]) -> dict[str, float]:

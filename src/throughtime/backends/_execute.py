@@ -302,7 +302,10 @@ class Executable:
             if in_blocks:
                 nodes, last = _until_sums(rephrase(nodes, results, on_gpu=self._on_gpu))
             wanted_here = {*results, *(value for node in last for value in node.values)}
-            for_block = _function(Section("after", nodes), wanted_here, reuse=(), on_gpu=self._on_gpu)
+            by_kernels = self.loops[1].name == "numba"
+            for_block = _function(
+                Section("after", nodes), wanted_here, reuse=(), on_gpu=self._on_gpu, by_kernels=by_kernels
+            )
             for_all = _function(Section("last", last), set(results), on_gpu=self._on_gpu)
             summed = dict.fromkeys([*for_block.gives, *(value for value in results if value not in for_all.gives)])
             found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))
@@ -357,12 +360,17 @@ def _walk(
 
 
 def _function(
-    section: Section, wanted: set[Value], reuse: Iterable[Value] | None = None, *, on_gpu: bool = False
+    section: Section,
+    wanted: set[Value],
+    reuse: Iterable[Value] | None = None,
+    *,
+    on_gpu: bool = False,
+    by_kernels: bool = False,
 ) -> TorchFunction:
     """The section, as far as it is wanted; torch itself keeps the memory of a GPU to use it again."""
     nodes = Graph(section.nodes).needed_for(wanted)
     gives = [value for value in section.gives if value in wanted]
-    return TorchFunction(section.name, nodes, gives, None if on_gpu else reuse, on_gpu=on_gpu)
+    return TorchFunction(section.name, nodes, gives, None if on_gpu else reuse, on_gpu=on_gpu, by_kernels=by_kernels)
 
 
 def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:

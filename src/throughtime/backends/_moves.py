@@ -193,12 +193,12 @@ def shifted(stream: Tensor, initial: Tensor, active: Tensor, offset: Tensor) -> 
     """For every packed row the row of the step before, of `initial` for the first step; None where torch must do it."""
     if stream.device.type != "cpu" or not numba.is_installed():
         return None
-    stream = stream.resolve_neg().contiguous()
-    out = empty(tuple(stream.shape), stream.dtype, stream.device)
-    first = int(active[0])
-    out[:first] = initial[:first]
-    size = stream.dtype.itemsize * math.prod(stream.shape[1:])
-    numba.shift(
-        array("q", (stream.data_ptr(), out.data_ptr(), offset.data_ptr(), active.data_ptr(), len(active), size))
+    stream, initial = (
+        leaf if leaf.is_contiguous() and not leaf.is_neg() else leaf.resolve_neg().contiguous()
+        for leaf in (stream, initial)
     )
+    out = empty(tuple(stream.shape), stream.dtype, stream.device)
+    size = stream.dtype.itemsize * math.prod(stream.shape[1:])
+    addresses = (leaf.data_ptr() for leaf in (stream, initial, out, offset, active))
+    numba.shift(array("q", (*addresses, len(active), size)))
     return out

@@ -6,22 +6,33 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from throughtime.backends._gradients import OVER_ROWS
 from throughtime.compiler import ROWS, Graph, Node, Value
 
 aten = torch.ops.aten
 
 _WIDE = 128
 """Features from which on a product of its own is fast enough: to join rows takes time and memory."""
+_LARGEST = 1 << 19
+"""Numbers in a gradient up to which our own machine code makes it; torch copies rows to where they are nearer."""
+
+_PLAIN: tuple[set[torch.dtype], ...] = ({torch.float32}, {torch.float64})
 
 
-def rephrase(nodes: Sequence[Node], gives: Iterable[Value], *, on_gpu: bool = False) -> list[Node]:
+def rephrase(
+    nodes: Sequence[Node], gives: Iterable[Value], *, on_gpu: bool = False, by_kernels: bool = False
+) -> list[Node]:
     """The same values from fewer and faster operations, in an order that keeps little in memory.
 
-    On a GPU every operation is a launch, which takes the host longer than many take the card.
+    On a GPU every operation is a launch, which takes the host longer than many take the card. Beside kernels of the CPU
+    gradients of matrices are made `by_kernels`, too.
     """
     gives = list(gives)
     wanted = set(gives)
-    for change in _ON_GPU if on_gpu else _ON_CPU:
+    changes = _ON_GPU if on_gpu else _ON_CPU
+    if by_kernels and not any(node.is_random for node in nodes):
+        changes = (_flatten_sums, _gather_over_rows, *changes)
+    for change in changes:
         nodes = Graph(change(nodes, wanted)).needed_for(wanted)
     if any(node.is_random for node in nodes):
         # Random numbers are drawn in the order of the cell.
@@ -168,6 +179,77 @@ def _flatten_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         if flat and node.result.shape == inner.result.shape[1:]:
             plain[id(node)] = Node(inner.target, (inner.args[0], [0]), inner.kwargs, node.results)
     return [plain.get(id(node), node) for node in nodes]
+
+
+def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """A sum over rows, for a bias, and products `aᵀ @ g` with what is summed up, on either side, as one operation."""
+    changed, results = list(nodes), [value for node in nodes for value in node.results if value in gives]
+    for total in nodes:
+        if total.target is not aten.sum.dim_IntList or total.args[1:] != ([0],):
+            continue
+        found = _products_of_sums(total, changed, gives)
+        if found is None:
+            continue
+        g, wholes = found
+        lefts = [left for parts in wholes.values() for left in parts.values()]
+        gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
+        before = {value for node in Graph(changed).needed_for([g, *lefts]) for value in node.results}
+        numbers, dtypes = g.row_size * sum(left.row_size for left in lefts), {value.dtype for value in (g, *lefts)}
+        if numbers > _LARGEST or dtypes not in _PLAIN or gone & before:
+            continue
+        heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
+        made = _as_one_operation(g, lefts, heights, total.result, sum_parts=g is not total.values[0])
+        changed = _when_needed([*(node for node in changed if gone.isdisjoint(node.results)), *made], results)
+    return changed
+
+
+_Wholes = dict[Value, dict[Value, Value]]
+"""Products, and joins of some one below the other: for each the products it consists of, and their `a`."""
+
+
+def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> tuple[Value, _Wholes] | None:
+    """Products with what is summed up: as the `g` of some, or else as the `a` of one."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+    products = {node.results[0]: pair for node in nodes if (pair := _over_rows(made, node.results[0])) is not None}
+    joined = {}
+    for node in nodes:
+        parts = node.args[0] if node.name == "cat" and node.arg("dim") == 0 else []
+        alone = all(part in products and part not in gives and users[part] == [node] for part in parts)
+        if parts and alone and len(set(parts)) == len(parts) and len({products[part][1] for part in parts}) == 1:
+            joined[node.result] = parts
+    inside = {part for parts in joined.values() for part in parts}
+    wholes = joined | {product: [product] for product in products if product not in inside}
+    named = {whole: {part: products[part][0] for part in parts} for whole, parts in wholes.items()}
+    source: Value = total.values[0]
+    with_it = {whole: parts for whole, parts in named.items() if products[wholes[whole][0]][1] is source}
+    if with_it:
+        return source, with_it
+    producer = made.get(source)
+    pieces = (
+        producer.args[0] if producer is not None and producer.name == "cat" and producer.arg("dim") == 1 else [source]
+    )
+    of_it = [whole for whole, parts in named.items() if list(parts.values()) in (pieces, [source])]
+    if not of_it:
+        return None
+    # A panel that is not full has room for the sum.
+    best = min(of_it, key=lambda whole: products[wholes[whole][0]][1].row_size)
+    return products[wholes[best][0]][1], {best: named[best]}
+
+
+def _as_one_operation(
+    g: Value, lefts: list[Value], heights: dict[Value, int], sums: Value, *, sum_parts: bool
+) -> list[Node]:
+    """All of them below each other, of which each is a part if there are several."""
+    arguments = (g, lefts, sum_parts)
+    if len(heights) == 1:
+        return [Node(OVER_ROWS, arguments, {}, (*heights, sums))]
+    below = Value(f"{g.name}_over_rows", (sum(heights.values()), g.row_size), g.dtype)
+    nodes, start = [Node(OVER_ROWS, arguments, {}, (below, sums))], 0
+    for whole, height in heights.items():
+        nodes.append(Node(aten.slice.Tensor, (below, 0, start, start + height), {}, (whole,)))
+        start += height
+    return nodes
 
 
 def _over_rows(made: dict[Value, Node], product: Value) -> tuple[Value, Value] | None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime.backends._gradients import OVER_ROWS, over_rows
 from throughtime.backends._memory import empty
 from throughtime.backends._rephrase import rephrase
 from throughtime.compiler import ROWS, Graph, Node, Source, Value
@@ -32,6 +33,7 @@ _BOUND: dict[Any, Callable[..., Any]] = {
     _ATEN.mul.Tensor: torch.mul,
     _ATEN.div.Tensor: torch.div,
     _ATEN.floor.default: torch.floor,
+    OVER_ROWS: over_rows,
 }
 """The same operations as functions of torch: to call one takes half as long."""
 
@@ -41,8 +43,8 @@ class TorchFunction:
 
     Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Unless
     `reuse` is None, large values that are used up or that are in it are written to memory that has been used before,
-    and on a GPU parts of a join to their places in it; torch cannot differentiate either. What is for a GPU has fewer
-    operations.
+    and on a GPU parts of a join to their places in it; torch cannot differentiate either, nor gradients of matrices
+    that are made `by_kernels`. What is for a GPU has fewer operations.
     """
 
     def __init__(
@@ -53,9 +55,10 @@ class TorchFunction:
         reuse: Iterable[Value] | None = None,
         *,
         on_gpu: bool = False,
+        by_kernels: bool = False,
     ) -> None:
         self.gives = list(dict.fromkeys(gives))
-        nodes = rephrase(nodes, self.gives, on_gpu=on_gpu)
+        nodes = rephrase(nodes, self.gives, on_gpu=on_gpu, by_kernels=by_kernels)
         made = {value for node in nodes for value in node.results}
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
@@ -128,7 +131,7 @@ class _Writer:
             name = value.name if value.name.isidentifier() and not value.name[0].isdigit() else f"v_{value.name}"
             if keyword.iskeyword(name) or name in self._taken:
                 name = f"{name}_"
-            if name.startswith("aten_"):
+            if name.startswith(("aten_", "throughtime_")):
                 # The names of operations.
                 name = f"v_{name}"
             while name in self._taken:
@@ -156,7 +159,7 @@ class _Writer:
     def _line(self, node: Node) -> str:
         if self._on_gpu and (part := _narrow(node)) is not None:
             return f"{self._name(node.result)} = {self._name(node.args[0])}.narrow({part})"
-        operation, target = node.target, f"aten_{str(node.target).removeprefix('aten.').replace('.', '_')}"
+        operation, target = node.target, str(node.target).replace(".", "_")
         arguments = [self._shown(arg) for arg in node.args]
         options = {key: self._shown(value) for key, value in node.kwargs.items()}
         if self._anchor is not None and "device" in options and not node.is_random:

@@ -4,6 +4,18 @@ from throughtime.backends.numba._compile import compile_loop
 from throughtime.backends.numba._kernel import LoopKernel
 from throughtime.backends.numba._moving import WORTH_A_THREAD, move, shift
 from throughtime.backends.numba._ordering import FACTS, order
+from throughtime.backends.numba._over_rows import over_rows
 from throughtime.backends.numba._refusal import is_installed, refusal
 
-__all__ = ["FACTS", "WORTH_A_THREAD", "LoopKernel", "compile_loop", "is_installed", "move", "order", "refusal", "shift"]
+__all__ = [
+    "FACTS",
+    "WORTH_A_THREAD",
+    "LoopKernel",
+    "compile_loop",
+    "is_installed",
+    "move",
+    "order",
+    "over_rows",
+    "refusal",
+    "shift",
+]

@@ -47,15 +47,16 @@ class _Stages:
         self.b, self.plan, self.matrices, self.header = b, plan, matrices, header
         self.rows = RowWriter(b, plan, host)
 
-    def emit(self, arrays: Arrays, rows: Value, edge: Value) -> None:
+    def emit(self, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
+        """All stages for so many rows; products walk `back` through their panels if that is not 0."""
         for stage in self.plan.stages:
             if isinstance(stage, ProductStage):
                 for op in stage.ops:
-                    self._product(op, arrays, rows, edge)
+                    self._product(op, arrays, rows, edge, back)
             else:
                 self.rows.emit(stage, arrays, rows)
 
-    def _product(self, op: Op, arrays: Arrays, rows: Value, edge: Value) -> None:
+    def _product(self, op: Op, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
         row, matrix = op.args
         assert isinstance(row, Row)
         assert isinstance(matrix, Matrix)
@@ -67,7 +68,7 @@ class _Stages:
         out = self.b.advance(array.base, place.start, op.result.dtype.itemsize)
         packed = self.matrices[self.plan.program.matrices.index(matrix)]
         shape = integer(matrix.rows), integer(matrix.columns)
-        arguments = (left, left_row, packed, *shape, *first, out, array.stride, rows, edge)
+        arguments = (left, left_row, packed, *shape, *first, out, array.stride, rows, edge, back)
         function = self.header["product_f32" if op.result.dtype == torch.float32 else "product_f64"]
         self.b.void(f"call void {function.text}({', '.join(map(str, arguments))})")
 
@@ -108,7 +109,7 @@ class _KernelWriter:
                 with b.loop(count, stem="step") as (counter, _):
                     step, rows = self._step_of(counter.index)
                     with b.when(b.compare("sgt", rows, integer(0))):
-                        self.stages.emit(self.fixed | self._moving_arrays(step), rows, self.edge)
+                        self._emit_step(step, rows, {})
             else:
                 self._blocks(self.ahead, count)
         # For the thread that waits for this one.
@@ -129,13 +130,17 @@ class _KernelWriter:
                 total = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
                 gathered.feed(place, total)
             with b.when(b.compare("sgt", total, integer(0))):
-                ahead.emit(self.prepared, total, self.edge)
+                ahead.emit(self.prepared, total, self.edge, integer(0))
                 with b.loop(steps, carry=[integer(0)], stem="step") as (counter, (place,)):
                     step, rows = self._step_of(b.binary("add", block.index, counter.index))
                     with b.when(b.compare("sgt", rows, integer(0))):
-                        arrays = self.fixed | self._moving_arrays(step) | self._fed_arrays(place)
-                        self.stages.emit(arrays, rows, self.edge)
+                        self._emit_step(step, rows, self._fed_arrays(place))
                     counter.feed(place, b.binary("add", place, b.intrinsic("smax", rows, integer(0))))
+
+    def _emit_step(self, step: Value, rows: Value, fed: Arrays) -> None:
+        # To and fro through the panels of a matrix: what a step used last is still near when the next one begins.
+        back = self.b.binary("and", step, integer(1))
+        self.stages.emit(self.fixed | self._moving_arrays(step) | fed, rows, self.edge, back)
 
     def _step_of(self, number: Value) -> tuple[Value, Value]:
         """The step that comes at this place of the walk, and how many rows of the shard are alive then."""

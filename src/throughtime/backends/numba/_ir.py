@@ -83,8 +83,9 @@ class Counter:
 
     def __init__(self, index: Value) -> None:
         self.index = index
-        self.carried: list[tuple[Value, Value]] = []
         self.fed: dict[str, Value] = {}
+        self.results: list[Value] = []
+        """After the loop: what its last iteration has handed on."""
 
     def feed(self, phi: Value, following: Value) -> None:
         """What `phi` holds in the next iteration."""
@@ -209,14 +210,23 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, stop: Value, step: int | Value = 1, *, carry: Sequence[Value] = (), stem: str = "loop"
+        self,
+        stop: Value,
+        step: int | Value = 1,
+        *,
+        carry: Sequence[Value] = (),
+        stem: str = "loop",
+        may_be_none: bool = False,
     ) -> Iterator[tuple[Counter, list[Value]]]:
-        """What is written inside runs for 0, step, 2 step… below `stop`, and at least once.
+        """What is written inside runs for 0, step, 2 step… below `stop`, and at least once unless it `may_be_none`.
 
         `carry` are the first values of what one iteration hands to the next; `feed` says what that is.
         """
         head, after, before = self.label(stem), self.label("after"), self._block
-        self.jump(head)
+        if may_be_none:
+            self.void(f"br {self.compare('sgt', stop, integer(0))}, label %{head}, label %{after}")
+        else:
+            self.jump(head)
         self._open(head)
         place = len(self._lines)
         counter = Counter(Value("i64", self._name()))
@@ -234,6 +244,13 @@ class Builder:
             for phi, first, last in sources
         ]
         self._open(after)
+        counter.results = [last for _, _, last in sources[1:]]
+        if may_be_none:
+            ends = [(phi.type, first, last) for phi, first, last in sources[1:]]
+            counter.results = [
+                self.let(kind, f"phi {kind} [ {first.text}, %{before} ], [ {last.text}, %{latch} ]")
+                for kind, first, last in ends
+            ]
 
 
 def module(functions: Sequence[Builder], *, globals_: Sequence[str] = ()) -> str:

@@ -20,9 +20,9 @@ Row r of step t is number `offset[t] + r` of the packed rows, and number `rows[r
 padded ones, if it is not counted `backwards` from the end of its sequence. Unpacked rows past the `length[r]` of a
 sequence are zeros. A row has `size` bytes. With a `time` of 0 it is a state, which has one row for each sequence.
 """
-SHIFT = ("stream", "out", "offset", "active", "steps", "size")
-"""`out` has for each row of each step but the first the row of the step before."""
-_POINTERS = frozenset({"packed", "padded", "offset", "rows", "length", "stream", "out", "active"})
+SHIFT = ("stream", "initial", "out", "offset", "active", "steps", "size")
+"""`out` has for each row of each step the row of the step before, and for those of the first step `initial`."""
+_POINTERS = frozenset({"packed", "padded", "offset", "rows", "length", "stream", "initial", "out", "active"})
 WORTH_A_THREAD = 1 << 18
 """Bytes that are worth a thread of their own."""
 
@@ -122,6 +122,8 @@ def _move() -> Builder:
 def _shift() -> Builder:
     b = Builder("shift", [("frame", "ptr noalias")])
     p = _arguments(b, SHIFT)
+    first = b.binary("mul", _entry(b, p["active"], integer(0)), p["size"])
+    _copy(b, _row(b, p["out"], _entry(b, p["offset"], integer(0)), p["size"]), p["initial"], first)
     count = b.binary("sub", p["steps"], integer(1))
     with b.when(b.compare("sgt", count, integer(0))), b.loop(count, stem="step") as (steps, _):
         here = b.binary("add", steps.index, integer(1))

@@ -7,12 +7,18 @@ the latency of a multiply-add) with all of its sums in registers. A panel stays 
 
 from __future__ import annotations
 
+import itertools
+
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, module, vector
 
 PANEL_VECTORS = 2
-BLOCK = 320
-"""Rows of a matrix that are worked off at a time where more than one tile of rows passes."""
-_WIDE = {1: 4, 2: 2}
+UNROLL = 4
+"""Rows of a matrix for one turn of the innermost loop.
+
+Its own instructions are then few beside those that multiply, which matters where something else wants its share of a
+core: the other thread of it, most of all.
+"""
+_WIDE = {1: 4, 2: 2, 3: 2}
 """Panels at a time, for few rows."""
 _TILE = (
     ("a", "ptr noalias"), ("a_row", "i64"), ("b", "ptr noalias"), ("b_panel", "i64"), ("depth", "i64"),
@@ -20,9 +26,12 @@ _TILE = (
 )  # fmt: skip
 PRODUCT = (
     ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"), ("depth", "i64"), ("columns", "i64"), ("x", "ptr"), ("x_row", "i64"),
-    ("c", "ptr"), ("c_row", "i64"), ("rows", "i64"), ("edge", "ptr"),
+    ("c", "ptr"), ("c_row", "i64"), ("rows", "i64"), ("edge", "ptr"), ("back", "i64"),
 )  # fmt: skip
-"""`c = x + a @ b`. Every `_row` counts bytes; without `x` the sums start from zero; `edge` has room for one panel."""
+"""`c = x + a @ b`. Every `_row` counts bytes; without `x` the sums start from zero; `edge` has room for one panel.
+
+If `back` is not 0, the panels are taken from the last to the first, with the same result.
+"""
 
 
 def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
@@ -31,7 +40,7 @@ def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     tiles = {(rows, 1): None for rows in range(1, tile_rows + 1)} | dict.fromkeys(_WIDE.items())
     functions = [_tile(rows, panels, lanes, element) for rows, panels in tiles]
     functions.append(_panels(lanes, element, tile_rows))
-    functions.append(_product(lanes, element, tile_rows))
+    functions.append(_product(lanes, element))
     width = max(_WIDE.values()) * PANEL_VECTORS * lanes
     tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
     names = [f"ptr @tile_{rows}_1" for rows in range(1, tile_rows + 1)]
@@ -48,48 +57,71 @@ def _tile(rows: int, panels: int, lanes: int, element: str) -> Builder:
     kind, size = vector(lanes, element), SIZES[element]
     width = lanes * size
     vectors = range(PANEL_VECTORS * panels)
-    offsets = [b.binary("mul", p["a_row"], integer(row)) for row in range(rows)]
     starts = [b.advance(p["x"], b.binary("mul", p["x_row"], integer(row))) for row in range(rows)]
     sums = [b.load(kind, b.advance(start, place * width)) for start in starts for place in vectors]
-    sources = [b.advance(p["b"], b.binary("mul", p["b_panel"], integer(panel))) for panel in range(panels)]
-    with b.loop(p["depth"], carry=[*sums, p["a"], *sources], stem="depth") as (counter, phis):
-        totals, left, matrix = phis[: len(sums)], phis[len(sums)], phis[len(sums) + 1 :]
-        right = [
-            b.load(kind, b.advance(source, place * width), width) for source in matrix for place in range(PANEL_VECTORS)
-        ]
-        for row in range(rows):
-            one = b.splat(b.load(element, b.advance(left, offsets[row])), lanes)
-            for place in vectors:
-                total = totals[row * len(vectors) + place]
-                counter.feed(total, b.fma(one, right[place], total))
-        counter.feed(left, b.advance(left, size))
-        for source in matrix:
-            counter.feed(source, b.advance(source, PANEL_VECTORS * width))
+    lefts = [b.advance(p["a"], b.binary("mul", p["a_row"], integer(row))) for row in range(rows)]
+    rights = [b.advance(p["b"], b.binary("mul", p["b_panel"], integer(panel))) for panel in range(panels)]
+    values = [*sums, *lefts, *rights]
+    rest = b.binary("srem", p["depth"], integer(UNROLL))
+    for depth, turn in ((b.binary("sub", p["depth"], rest), UNROLL), (rest, 1)):
+        with b.loop(depth, turn, carry=values, stem="depth", may_be_none=True) as (counter, phis):
+            totals, lefts, rights = phis[: len(sums)], phis[len(sums) : len(sums) + rows], phis[len(sums) + rows :]
+            for deep in range(turn):
+                left = [b.advance(place, deep * size) for place in lefts]
+                right = [b.advance(place, deep * PANEL_VECTORS * width) for place in rights]
+                totals = _multiply(b, left, right, totals)
+            moved = [b.advance(place, turn * size) for place in lefts]
+            moved += [b.advance(place, turn * PANEL_VECTORS * width) for place in rights]
+            for phi, following in zip(phis, [*totals, *moved], strict=True):
+                counter.feed(phi, following)
+        values = counter.results
     for row in range(rows):
         out = b.advance(p["c"], b.binary("mul", p["c_row"], integer(row)))
         for place in vectors:
-            b.store(counter.fed[phis[row * len(vectors) + place].text], b.advance(out, place * width))
+            b.store(values[row * len(vectors) + place], b.advance(out, place * width))
     return b
 
 
-_PANELS = (*_TILE, ("panels", "i64"), ("rows", "i64"), ("x_step", "i64"))
+def _multiply(b: Builder, left: list[Value], right: list[Value], totals: list[Value]) -> list[Value]:
+    """The sums, row by row, with one row of the matrix: a number of each row times the vectors of each panel."""
+    kind, element = totals[0].type, totals[0].element
+    lanes, width = totals[0].lanes, totals[0].lanes * SIZES[element]
+    places = [b.advance(panel, place * width) for panel in right for place in range(PANEL_VECTORS)]
+    sums = dict(zip(itertools.product(range(len(left)), range(len(places))), totals, strict=True))
+    # The fewer of both stay in registers while the others pass.
+    if len(left) < len(places):
+        ones = [b.splat(b.load(element, one), lanes) for one in left]
+        for column, place in enumerate(places):
+            vectors = b.load(kind, place, width)
+            for row, one in enumerate(ones):
+                sums[row, column] = b.fma(one, vectors, sums[row, column])
+    else:
+        held = [b.load(kind, place, width) for place in places]
+        for row, place in enumerate(left):
+            one = b.splat(b.load(element, place), lanes)
+            for column, vectors in enumerate(held):
+                sums[row, column] = b.fma(one, vectors, sums[row, column])
+    return list(sums.values())
+
+
+_PANELS = (*_TILE, ("panels", "i64"), ("rows", "i64"), ("x_step", "i64"), ("back", "i64"))
 
 
 def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
-    """All rows times `panels` panels, `depth` rows of the matrix deep; `x_step` bytes from panel to panel of `x`."""
+    """All rows times `panels` panels; `x_step` bytes from panel to panel of `x`."""
     b = Builder("panels", _PANELS, linkage="internal ")
     p = b.parameters
     step = PANEL_VECTORS * lanes * SIZES[element]
     few = b.compare("sle", p["rows"], integer(max(_WIDE)))
     place = b.binary("sub", b.select(few, p["rows"], integer(1)), integer(1))
     wide = b.load("ptr", b.advance(Value("ptr", "@wide"), place, 8))
-    # 4 or 2 panels at a time for 1 or 2 rows: see _WIDE.
+    # 4 or 2 panels at a time for 1 to 3 rows: see _WIDE.
     single = b.compare("eq", p["rows"], integer(1))
     group = b.select(few, b.select(single, integer(_WIDE[1]), integer(_WIDE[2])), integer(1))
     groups = b.binary("sdiv", p["panels"], group)
     many = b.binary("and", few, b.compare("sgt", groups, integer(0)))
     with b.when(many), b.loop(groups, stem="group") as (counter, _):
-        first = b.binary("mul", counter.index, group)
+        first = b.binary("mul", _in_turn(b, counter.index, groups), group)
         _call_tile(b, wide, first, integer(0), step)
     done = b.select(few, b.binary("mul", groups, group), integer(0))
     left = b.binary("sub", p["panels"], done)
@@ -97,7 +129,7 @@ def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
     blocks = b.binary("sdiv", b.binary("add", p["rows"], integer(tile_rows - 1)), integer(tile_rows))
     height, extra = b.binary("sdiv", p["rows"], blocks), b.binary("srem", p["rows"], blocks)
     with b.when(b.compare("sgt", left, integer(0))), b.loop(left, stem="panel") as (panel, _):
-        number = b.binary("add", panel.index, done)
+        number = b.binary("add", _in_turn(b, panel.index, left), done)
         with b.loop(blocks, carry=[integer(0)], stem="block") as (block, (row,)):
             taller = b.convert("zext", b.compare("slt", block.index, extra), "i64")
             here = b.binary("add", height, taller)
@@ -105,6 +137,12 @@ def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
             _call_tile(b, tile, number, row, step)
             block.feed(row, b.binary("add", row, here))
     return b
+
+
+def _in_turn(b: Builder, index: Value, count: Value) -> Value:
+    """Which of `count` comes at this place: the one from the end if the walk goes back."""
+    last = b.binary("sub", count, integer(1))
+    return b.select(b.compare("eq", b.parameters["back"], integer(0)), index, b.binary("sub", last, index))
 
 
 def _call_tile(b: Builder, tile: Value, panel: Value, row: Value, step: int) -> None:
@@ -122,72 +160,47 @@ def _call_tile(b: Builder, tile: Value, panel: Value, row: Value, step: int) -> 
     b.void(f"call void {tile.text}({', '.join(map(str, arguments))})")
 
 
-def _product(lanes: int, element: str, tile_rows: int) -> Builder:
-    """The whole product, in blocks of the matrix that a near cache can hold."""
+def _product(lanes: int, element: str) -> Builder:
+    """The whole product: whole panels, then the columns that are left, which pass through `edge`."""
     b = Builder("product", PRODUCT)
     p = b.parameters
     size = SIZES[element]
     width = PANEL_VECTORS * lanes
     panels, rest = b.binary("sdiv", p["columns"], integer(width)), b.binary("srem", p["columns"], integer(width))
     b_panel = b.binary("mul", p["depth"], integer(width * size))
-    blocks = b.binary("sdiv", b.binary("add", p["depth"], integer(BLOCK - 1)), integer(BLOCK))
-    blocks = b.select(b.compare("sle", p["rows"], integer(tile_rows)), integer(1), blocks)
-    block = b.binary("sdiv", b.binary("sub", b.binary("add", p["depth"], blocks), integer(1)), blocks)
     none = b.compare("eq", p["x"], Value("ptr", "null"))
-    origin = b.select(none, Value("ptr", "@zeros"), p["x"])
-    origin_row = b.select(none, integer(0), p["x_row"])
-    origin_step = b.select(none, integer(0), integer(width * size))
-    tail = b.binary("mul", panels, integer(width * size))
-    whole, edge = b.compare("sgt", panels, integer(0)), b.compare("sgt", rest, integer(0))
-    edge_row = integer(width * size)
-    with b.when(edge):
+    x = b.select(none, Value("ptr", "@zeros"), p["x"]), b.select(none, integer(0), p["x_row"])
+    with b.when(b.compare("sgt", panels, integer(0))):
+        x_step = b.select(none, integer(0), integer(width * size))
+        _call_panels(b, p["b"], b_panel, x, (p["c"], p["c_row"]), panels, x_step)
+    with b.when(b.compare("sgt", rest, integer(0))):
+        edge, tail = (p["edge"], integer(width * size)), b.binary("mul", panels, integer(width * size))
         clean = b.binary("mul", p["rows"], integer(width * size))
         b.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
         b.void(f"call void @llvm.memset.p0.i64({p['edge']}, i8 0, {clean}, i1 false)")
         with b.when(b.compare("ne", p["x"], Value("ptr", "null"))):
-            _copy_block(b, b.advance(p["x"], tail), p["x_row"], p["edge"], edge_row, rest, element)
-    with b.loop(p["depth"], block, stem="deep") as (deep, _):
-        left = b.binary("sub", p["depth"], deep.index)
-        depth = b.select(b.compare("slt", left, block), left, block)
-        first = b.compare("eq", deep.index, integer(0))
-        a = b.advance(p["a"], deep.index, size)
-        matrix = b.advance(p["b"], deep.index, width * size)
-        x, x_row = b.select(first, origin, p["c"]), b.select(first, origin_row, p["c_row"])
-        x_step = b.select(first, origin_step, integer(width * size))
-        with b.when(whole):
-            _call_panels(b, a, matrix, b_panel, depth, (x, x_row), (p["c"], p["c_row"]), panels, x_step)
-        with b.when(edge):
-            last, here = b.advance(matrix, b.binary("mul", panels, b_panel)), (p["edge"], edge_row)
-            _call_panels(b, a, last, b_panel, depth, here, here, integer(1), integer(0))
-    with b.when(edge):
-        _copy_block(b, p["edge"], edge_row, b.advance(p["c"], tail), p["c_row"], rest, element)
+            _copy_block(b, (b.advance(p["x"], tail), p["x_row"]), edge, rest, element)
+        last = b.advance(p["b"], b.binary("mul", panels, b_panel))
+        _call_panels(b, last, b_panel, edge, edge, integer(1), integer(0))
+        _copy_block(b, edge, (b.advance(p["c"], tail), p["c_row"]), rest, element)
     return b
 
 
-def _call_panels(
-    b: Builder,
-    a: Value,
-    matrix: Value,
-    b_panel: Value,
-    depth: Value,
-    x: tuple[Value, Value],
-    c: tuple[Value, Value],
-    panels: Value,
-    x_step: Value,
-) -> None:
+_Rows = tuple[Value, Value]
+"""The address of the first row, and the bytes to the next."""
+
+
+def _call_panels(b: Builder, matrix: Value, b_panel: Value, x: _Rows, c: _Rows, panels: Value, x_step: Value) -> None:
     p = b.parameters
-    arguments = (a, p["a_row"], matrix, b_panel, depth, *x, *c, panels, p["rows"], x_step)
+    arguments = (p["a"], p["a_row"], matrix, b_panel, p["depth"], *x, *c, panels, p["rows"], x_step, p["back"])
     b.void(f"call void @panels({', '.join(map(str, arguments))})")
 
 
-def _copy_block(
-    b: Builder, source: Value, source_row: Value, out: Value, out_row: Value, columns: Value, element: str
-) -> None:
+def _copy_block(b: Builder, source: _Rows, out: _Rows, columns: Value, element: str) -> None:
     """The columns of the last panel that the matrix really has, for all rows."""
     size = SIZES[element]
     with b.loop(b.parameters["rows"], stem="copied") as (row, _):
-        here = b.advance(source, b.binary("mul", row.index, source_row))
-        there = b.advance(out, b.binary("mul", row.index, out_row))
+        here, there = (b.advance(start, b.binary("mul", row.index, bytes_)) for start, bytes_ in (source, out))
         with b.loop(columns, stem="one") as (column, _):
             number = b.load(element, b.advance(here, column.index, size))
             b.store(number, b.advance(there, column.index, size))

@@ -1,0 +1,258 @@
+"""Products that sum over rows, `aᵀ @ g`, as gradients of matrices are, and sums of `g` or of `a`, for the bias.
+
+The columns of `g` are packed into panels of two vectors, some rows at a time, and a group of panels is in a near cache
+while all `a` pass. A tile is a few features by one panel, all of its sums in registers. An `a` is read where it lies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from throughtime.backends.numba._ir import SIZES, Builder, Value, constant, integer, module, vector
+from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load
+from throughtime.backends.numba._llvm import host
+from throughtime.backends.numba._products import PANEL_VECTORS, UNROLL
+from throughtime.backends.numba._products import _multiply as multiply
+from throughtime.backends.numba._team import is_usable, team
+
+DEPTH = 192
+"""Rows at a time: so much of a panel is a third of the nearest cache."""
+GROUP = 8
+"""Panels at a time: what they are summed up to stays in a near cache from block to block of rows."""
+WIDEST = 192
+"""Features of a part at a time, for the same reason."""
+_WORTH_A_THREAD = 1 << 20
+"""Multiplications that are worth a thread of their own: 15 µs."""
+
+FRAME = ("g", "g_row", "count", "columns", "out", "out_row", "sums", "beside", "scratch", "features", "parts", "table")
+"""What a call is told: `count` rows of `g`, `columns` of it, and the `features` of all `parts` in the table together.
+
+`out` has the products one below the other, `sums` the sums of the columns of `g`, `beside` those of all `a`, unless it
+is null; every `_row` counts bytes.
+"""
+PART = ("a", "a_row", "width", "first")
+"""A part is `width` features of an `a`, and the first of them is row `first` of `out`."""
+_POINTERS = frozenset({"g", "out", "sums", "beside", "scratch", "table", "a"})
+
+Rows = tuple[int, int, int]
+"""Where the first row lies, the bytes from row to row, and how many numbers a row has."""
+
+
+def over_rows(
+    dtype: torch.dtype, count: int, g: Rows, parts: Sequence[Rows], out: int, *, sums: int = 0, beside: int = 0
+) -> None:
+    """Write `aᵀ @ g` of every part to `out`, one below the other, and where it is wanted the sum of `g` and of all `a`.
+
+    There is at least one row, one column and one feature.
+    """
+    size, (first, g_row, columns) = dtype.itemsize, g
+    width = PANEL_VECTORS * host().lanes(size)
+    table, features = array("q", _pieces(parts, size)), sum(wide for _, _, wide in parts)
+    panels = -(-columns // width)
+    together = team() if is_usable() else None
+    worth = min(panels, count * columns * features // _WORTH_A_THREAD)
+    threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
+    room = (GROUP * DEPTH + features) * width * size
+    scratch = torch.empty(ALIGNMENT + threads * room + columns * size, dtype=torch.uint8, device="cpu")
+    place = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
+    sums = sums or place + threads * room
+    frames = []
+    for thread in range(threads):
+        start = width * (panels * thread // threads)
+        end = min(width * (panels * (thread + 1) // threads), columns)
+        across = start * size
+        head = (first + across, g_row, count, end - start, out + across, columns * size, sums + across)
+        tail = (place + thread * room, features, len(table) // len(PART), table.buffer_info()[0])
+        frames.append(array("q", (*head, beside if end == columns else 0, *tail)))
+    call, address = _code(dtype)
+    if together is not None and threads > 1:
+        together.run(address, [frame.buffer_info()[0] for frame in frames])
+    else:
+        call(frames[0].buffer_info()[0])
+
+
+def _pieces(parts: Sequence[Rows], size: int) -> Iterator[int]:
+    """The table of parts, none of them wider than a near cache likes."""
+    first = 0
+    for address, row, width in parts:
+        pieces = max(1, -(-width // WIDEST))
+        cuts = [width * piece // pieces for piece in range(pieces + 1)] if width else []
+        for start, end in itertools.pairwise(cuts):
+            yield from (address + start * size, row, end - start, first + start)
+        first += width
+
+
+@functools.cache
+def _code(dtype: torch.dtype) -> tuple[Callable[..., None], int]:
+    machine = host()
+    library = load(over_rows_module(ELEMENTS[dtype], machine.vector_bytes, machine.tile_rows))
+    return library.function("over_rows", ctypes.c_void_p), library.address("over_rows")
+
+
+def over_rows_module(element: str, vector_bytes: int, tile_rows: int) -> str:
+    """The module with the function `over_rows` for one dtype."""
+    lanes = vector_bytes // SIZES[element]
+    width = PANEL_VECTORS * lanes
+    heights = range(1, tile_rows + 1)
+    functions = [_tile(height, lanes, element) for height in heights]
+    functions += [_pack(width, element), _part(element, tile_rows), _over_rows(width, element)]
+    tables = [
+        f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64",
+        f"@tiles = internal constant [{tile_rows} x ptr] [{', '.join(f'ptr @tile_{height}' for height in heights)}]",
+    ]
+    return module(functions, globals_=tables)
+
+
+def _tile(height: int, lanes: int, element: str) -> Builder:
+    """`height` features of some rows, times a panel: `c = x + aᵀ @ panel`."""
+    b = Builder(
+        f"tile_{height}",
+        [("a", "ptr noalias"), ("a_row", "i64"), ("panel", "ptr noalias"), ("depth", "i64"), ("x", "ptr"),
+         ("x_row", "i64"), ("c", "ptr"), ("c_row", "i64")],
+        linkage="internal ",
+    )  # fmt: skip
+    p, kind, size = b.parameters, vector(lanes, element), SIZES[element]
+    places, step = [place * lanes * size for place in range(PANEL_VECTORS)], PANEL_VECTORS * lanes * size
+    starts = [b.advance(p["x"], b.binary("mul", p["x_row"], integer(feature))) for feature in range(height)]
+    values = [b.load(kind, b.advance(start, place)) for start in starts for place in places]
+    values += [p["a"], p["panel"]]
+    below = [b.binary("mul", p["a_row"], integer(row)) for row in range(UNROLL + 1)]
+    rest = b.binary("srem", p["depth"], integer(UNROLL))
+    for depth, turn in ((b.binary("sub", p["depth"], rest), UNROLL), (rest, 1)):
+        with b.loop(depth, turn, carry=values, stem="depth", may_be_none=True) as (counter, phis):
+            *totals, a, panel = phis
+            for row in range(turn):
+                here = b.advance(a, below[row]) if row else a
+                left = [b.advance(here, feature * size) for feature in range(height)]
+                totals = multiply(b, left, [b.advance(panel, row * step)], totals)
+            following = [*totals, b.advance(a, below[turn]), b.advance(panel, turn * step)]
+            for phi, value in zip(phis, following, strict=True):
+                counter.feed(phi, value)
+        values = counter.results
+    for feature in range(height):
+        out = b.advance(p["c"], b.binary("mul", p["c_row"], integer(feature)))
+        for index, place in enumerate(places):
+            b.store(values[feature * len(places) + index], b.advance(out, place))
+    return b
+
+
+def _part(element: str, tile_rows: int) -> Builder:
+    """All features of a part, in tiles of nearly the same height, times a panel; the `first` time from zero on."""
+    b = Builder(
+        "part",
+        [("a", "ptr"), ("a_row", "i64"), ("width", "i64"), ("panel", "ptr"), ("depth", "i64"), ("first", "i1"),
+         ("c", "ptr"), ("c_row", "i64")],
+        linkage="internal ",
+    )  # fmt: skip
+    p, one = b.parameters, integer(1)
+    tiles = b.binary("sdiv", b.binary("add", p["width"], integer(tile_rows - 1)), integer(tile_rows))
+    height, taller = b.binary("sdiv", p["width"], tiles), b.binary("srem", p["width"], tiles)
+    with b.loop(tiles, carry=[integer(0)], stem="tile") as (tile, (feature,)):
+        here = b.select(b.compare("slt", tile.index, taller), b.binary("add", height, one), height)
+        function = b.load("ptr", b.advance(Value("ptr", "@tiles"), b.binary("sub", here, one), 8))
+        c = b.advance(p["c"], b.binary("mul", feature, p["c_row"]))
+        x, x_row = b.select(p["first"], Value("ptr", "@zeros"), c), b.select(p["first"], integer(0), p["c_row"])
+        a = b.advance(p["a"], feature, SIZES[element])
+        _call(b, function.text, a, p["a_row"], p["panel"], p["depth"], x, x_row, c, p["c_row"])
+        tile.feed(feature, b.binary("add", feature, here))
+    return b
+
+
+def _pack(width: int, element: str) -> Builder:
+    """One panel, filled up with one column of ones and with zeros, and its sums; the `first` time from zero on."""
+    b = Builder(
+        "pack",
+        [("g", "ptr"), ("g_row", "i64"), ("depth", "i64"), ("columns", "i64"), ("panel", "ptr noalias"),
+         ("sums", "ptr"), ("first", "i1")],
+        linkage="internal ",
+    )  # fmt: skip
+    p, kind, size = b.parameters, vector(width, element), SIZES[element]
+    zero, is_whole = constant(element, 0.0), b.compare("sge", p["columns"], integer(width))
+    with b.when(is_whole):
+        before = b.select(p["first"], constant(kind, 0.0), b.load(kind, p["sums"], size))
+        with b.loop(p["depth"], carry=[before], stem="row") as (row, (total,)):
+            numbers = b.load(kind, b.advance(p["g"], b.binary("mul", row.index, p["g_row"])), size)
+            b.store(numbers, b.advance(p["panel"], row.index, width * size), size)
+            row.feed(total, b.binary("fadd", total, numbers))
+        b.store(row.fed[total.text], p["sums"], size)
+    with b.when(b.compare("slt", p["columns"], integer(width))), b.loop(integer(width), stem="column") as (column, _):
+        source, panel = (b.advance(p[name], column.index, size) for name in ("g", "panel"))
+        is_real = b.compare("slt", column.index, p["columns"])
+        # Whatever is multiplied with ones is summed up.
+        is_next = b.compare("eq", column.index, p["columns"])
+        filling = b.select(is_next, constant(element, 1.0), zero)
+        with b.loop(p["depth"], stem="row") as (row, _):
+            b.store(filling, b.advance(panel, row.index, width * size), size)
+        with b.when(is_real):
+            sums = b.advance(p["sums"], column.index, size)
+            before = b.select(p["first"], zero, b.load(element, sums))
+            with b.loop(p["depth"], carry=[before], stem="row") as (row, (total,)):
+                number = b.load(element, b.advance(source, b.binary("mul", row.index, p["g_row"])))
+                b.store(number, b.advance(panel, row.index, width * size))
+                row.feed(total, b.binary("fadd", total, number))
+            b.store(row.fed[total.text], sums)
+    return b
+
+
+def _over_rows(width: int, element: str) -> Builder:
+    """Groups of panels one after another, each through all rows; what a matrix ends with may be less than a panel."""
+    b = Builder("over_rows", [("frame", "ptr noalias")])
+    p, size = _arguments(b, b.parameters["frame"], FRAME), SIZES[element]
+    # Sums of a panel that is not whole lie behind the panels until they are complete.
+    edge, edge_row = b.advance(p["scratch"], GROUP * DEPTH * width * size), integer(width * size)
+    has_beside = b.compare("ne", p["beside"], Value("ptr", "null"))
+    wanted = b.binary("add", p["columns"], b.convert("zext", has_beside, "i64"))
+    panels = b.binary("sdiv", b.binary("add", wanted, integer(width - 1)), integer(width))
+    with b.loop(panels, GROUP, stem="group") as (group, _):
+        here = _least(b, b.binary("sub", panels, group.index), GROUP)
+        with b.loop(p["count"], DEPTH, stem="deep") as (deep, _):
+            depth = _least(b, b.binary("sub", p["count"], deep.index), DEPTH)
+            first = b.compare("eq", deep.index, integer(0))
+            g = b.advance(p["g"], b.binary("mul", deep.index, p["g_row"]))
+            with b.loop(here, stem="panel") as (panel, _):
+                column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
+                packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
+                left, sums = b.binary("sub", p["columns"], column), b.advance(p["sums"], column, size)
+                _call(b, "@pack", b.advance(g, column, size), p["g_row"], depth, left, packed, sums, first)
+            with b.loop(p["parts"], stem="part") as (part, _):
+                q = _arguments(b, b.advance(p["table"], part.index, 8 * len(PART)), PART)
+                a = b.advance(q["a"], b.binary("mul", deep.index, q["a_row"]))
+                with b.loop(here, stem="panel") as (panel, _):
+                    column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
+                    is_whole = b.compare("sge", b.binary("sub", p["columns"], column), integer(width))
+                    c_row = b.select(is_whole, p["out_row"], edge_row)
+                    c = b.select(is_whole, b.advance(p["out"], column, size), edge)
+                    c = b.advance(c, b.binary("mul", q["first"], c_row))
+                    packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
+                    _call(b, "@part", a, q["a_row"], q["width"], packed, depth, first, c, c_row)
+    rest = b.binary("srem", p["columns"], integer(width))
+    with b.loop(p["features"], stem="feature") as (feature, _):
+        source = b.advance(edge, feature.index, width * size)
+        out = b.advance(p["out"], b.binary("sub", p["columns"], rest), size)
+        out = b.advance(out, b.binary("mul", feature.index, p["out_row"]))
+        with b.when(b.compare("sgt", rest, integer(0))), b.loop(rest, stem="number") as (number, _):
+            b.store(b.load(element, b.advance(source, number.index, size)), b.advance(out, number.index, size))
+        with b.when(has_beside):
+            b.store(b.load(element, b.advance(source, rest, size)), b.advance(p["beside"], feature.index, size))
+    return b
+
+
+def _least(b: Builder, value: Value, most: int) -> Value:
+    return b.select(b.compare("slt", value, integer(most)), value, integer(most))
+
+
+def _call(b: Builder, function: str, *arguments: Value) -> None:
+    b.void(f"call void {function}({', '.join(map(str, arguments))})")
+
+
+def _arguments(b: Builder, base: Value, names: Sequence[str]) -> dict[str, Value]:
+    return {
+        name: b.load("ptr" if name in _POINTERS else "i64", b.advance(base, place, 8))
+        for place, name in enumerate(names)
+    }
