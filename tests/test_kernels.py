@@ -106,12 +106,27 @@ def test_other_widths(units: int) -> None:
     check(lstm_backward(units, torch.float32), *packed(13, 7, 2))
 
 
+def product(depth: int) -> LoopProgram:
+    """A program that multiplies, with a matrix of nine panels and a bit."""
+    x, out = Row("x", depth, torch.float32), Row("out", 150, torch.float32)
+    matrix = Matrix("m", depth, 150, torch.float32)
+    return LoopProgram("product", False, (x,), (), (), (matrix,), (), (Op("product", out, (x, matrix)),), (out,))
+
+
 @pytest.mark.parametrize("rows", range(1, 21))
 def test_tiles_of_every_height(rows: int) -> None:
-    # More rows of the matrix than are worked off at a time.
-    x, out, matrix = Row("x", 401, torch.float32), Row("out", 70, torch.float32), Matrix("m", 401, 70, torch.float32)
-    body = (Op("product", out, (x, matrix)),)
-    check(LoopProgram("product", False, (x,), (), (), (matrix,), (), body, (out,)), *packed(rows))
+    # Fewer rows of the matrix than one turn of the innermost loop takes, and many turns with one row left over.
+    for depth in (3, 401):
+        check(product(depth), *packed(rows, rows))
+
+
+@pytest.mark.parametrize("rows", range(1, 5))
+def test_to_and_fro_is_the_same(rows: int) -> None:
+    # Every other step takes the panels from the last to the first.
+    x, matrix = torch.randn(rows, 37).repeat(2, 1), torch.randn(37, 150)
+    out = torch.empty(2 * rows, 150)
+    compile_loop(product(37)).run([x], [], [], [matrix], [], [out], packed(rows, rows)[0], 0, 2, 1)
+    assert torch.equal(out[:rows], out[rows:])
 
 
 @pytest.mark.parametrize("seed", range(30))

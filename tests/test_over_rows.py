@@ -57,6 +57,17 @@ def test_parts_of_any_width(widths: tuple[int, ...], dtype: torch.dtype) -> None
     check_close("over rows", expected(g, parts), over_rows(g, parts))
 
 
+@pytest.mark.parametrize("columns", [16, 20])
+@pytest.mark.parametrize("sum_parts", [False, True])
+def test_many_rows_of_one_sign_lose_nothing(columns: int, sum_parts: bool) -> None:
+    """Numbers that are small beside their sum, as gradients of a long sequence are."""
+    g, part = torch.full((1_000_000, columns), 0.1), torch.rand(1_000_000, 8)
+    product, sums = over_rows(g, [part], sum_parts=sum_parts)
+    want = part.double().T @ g.double(), (part if sum_parts else g).double().sum(0)
+    for got, exact in zip((product, sums), want, strict=True):
+        assert float(((got - exact) / exact).abs().max()) < 1e-5
+
+
 def test_no_columns_at_all() -> None:
     product, sums = over_rows(torch.ones(3, 0), [torch.ones(3, 4)])
     assert product.shape == (4, 0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import throughtime as tt
-from gpu_cases import CELLS, Batch, check, check_states
+from gpu_cases import CELLS, TF32_TOLERANCE, Batch, check, check_states
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,6 +26,28 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("name", CELLS)
 def test_cells(name: str, batch: Batch, dtype: torch.dtype) -> None:
     check(name, batch, dtype, "cuda")
+
+
+@pytest.fixture
+def _as_tf32() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("batch", [Batch(5, 6, 70), Batch(33, 9, 150), Batch(64, 5, 257, ragged=False)], ids=str)
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.usefixtures("_as_tf32")
+def test_products_in_tf32(name: str, batch: Batch) -> None:
+    check(name, batch, torch.float32, "cuda", tolerance=TF32_TOLERANCE)
+
+
+@pytest.mark.usefixtures("_as_tf32")
+def test_tf32_is_what_the_kernels_multiply_in() -> None:
+    """An error that exact products do not have: the setting has reached the kernels."""
+    with pytest.raises(AssertionError, match="tensor"):
+        check("LSTM", Batch(33, 9, 150), torch.float32, "cuda")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -51,18 +77,6 @@ def test_a_number_for_each_row_where_many_blocks_share_it() -> None:
 
 def run_lstm(cell: tt.RNNCell, x: torch.Tensor) -> torch.Tensor:
     return tt.dynamic_rnn(cell, x, dtype=x.dtype)[0]
-
-
-def test_a_thousand_launches_of_random_sizes_agree_with_themselves() -> None:
-    """A barrier that lets a block through too early, or not at all, shows here."""
-    random = torch.Generator().manual_seed(0)
-    cells = [tt.LSTMCell(units, input_size=8).cuda() for units in (40, 256, 600)]
-    for turn in range(1000):
-        cell = cells[turn % 3]
-        batch, time = (int(torch.randint(1, most, (), generator=random)) for most in (70, 40))
-        x = torch.randn(batch, time, 8, generator=random).cuda()
-        with torch.no_grad(), tt.backend("triton"):
-            assert torch.equal(run_lstm(cell, x), run_lstm(cell, x))
 
 
 def test_another_stream_and_a_captured_graph() -> None:
@@ -125,6 +139,73 @@ def test_nobody_waits_for_the_card(form: str, dtype: torch.dtype) -> None:
         train()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def waits(run: Callable[[], Any]) -> int:
+    """How often something waits for the card, as far as torch sees it."""
+    try:
+        torch.cuda.set_sync_debug_mode("warn")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing CUDA operation" in str(warning.message) for warning in seen)
+
+
+UNROLLS: dict[str, Callable[..., Any]] = {
+    "dynamic": lambda cells, x, lengths: tt.dynamic_rnn(cells[0], x, lengths, dtype=x.dtype)[0],
+    "bidirectional": lambda cells, x, lengths: torch.cat(
+        tt.bidirectional_dynamic_rnn(*cells[:2], x, lengths, dtype=x.dtype)[0], -1
+    ),
+    "stack": lambda cells, x, lengths: tt.stack_bidirectional_dynamic_rnn(
+        cells[::2], cells[1::2], x, dtype=x.dtype, sequence_length=lengths
+    )[0],
+}
+
+
+# torch says that it does not see every wait.
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "graphs"])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.float32], ids=str)
+@pytest.mark.parametrize("unroll", UNROLLS)
+def test_lengths_on_the_card_are_waited_for_once(unroll: str, kind: torch.dtype, dtype: torch.dtype) -> None:
+    """Whatever reads them: both directions, all layers, the backward pass."""
+    sizes = (8, 8, 48, 48)
+    cells = [tt.LSTMCell(24, input_size=size).to("cuda", dtype) for size in sizes]
+    x = torch.randn(9, 45, 8).to("cuda", dtype).requires_grad_()
+    ends = [45, 3, 1, 44, 10, 11, 1, 30, 45]
+
+    def train(lengths: Any) -> None:
+        outputs = UNROLLS[unroll](cells, x, lengths)
+        torch.autograd.grad(outputs, x, torch.ones_like(outputs))
+
+    there = torch.tensor(ends, dtype=kind, device="cuda")
+    for _ in range(4):
+        train(there)
+        train(ends)
+    assert waits(lambda: train(ends)) == 0
+    assert waits(lambda: train(there)) == 1
+
+
+# torch uses what it has deprecated, and gives advice.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_lengths_on_the_card_are_waited_for_once_under_torch_compile() -> None:
+    cell, x = tt.LSTMCell(24, input_size=8).cuda(), torch.randn(9, 45, 8, device="cuda")
+    there = torch.tensor([45, 3, 1, 44, 10, 11, 1, 30, 45], device="cuda")
+    run = torch.compile(
+        lambda x, lengths: tt.dynamic_rnn(cell, x, lengths, dtype=x.dtype)[0], backend="aot_eager", fullgraph=True
+    )
+
+    def train() -> list[torch.Tensor]:
+        outputs = run(x, there)
+        return [outputs.detach(), *torch.autograd.grad(outputs.square().sum(), list(cell.parameters()))]
+
+    want = tt.dynamic_rnn(cell, x, there, dtype=x.dtype)[0]
+    for _ in range(3):
+        found = train()
+    assert torch.equal(found[0], want)
+    assert waits(train) == 1
 
 
 def test_autocast_and_inputs_that_are_not_contiguous() -> None:

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import copy
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from backends import lengths_for
 from descriptors import BY_NAME, Case, Descriptor
+from gpu_matrix import TOLERANCE, check_case
 from throughtime.backends import _joining, _step_blocks
 from user_cells import USER_CELLS
 
@@ -25,8 +24,6 @@ pytestmark = [
     pytest.mark.covers("kernels"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-"""Of the norm of each result and gradient."""
 PLAIN = ("LSTM", "GRU", "LSTM projection", "Multi", "nests", "dict state", "matrix rows", "Conv2DLSTM")
 CELLS = {
     **{name: BY_NAME[name] for name in (*PLAIN, "GridLSTM", "Attention", "integer counters")},
@@ -43,51 +40,9 @@ def _exact() -> Any:
         yield
 
 
-def on_card(tree: Any) -> Any:
-    return pytree.tree_map(lambda leaf: leaf.cuda() if isinstance(leaf, Tensor) else leaf, tree)
-
-
-def measured(case: Case, lengths: Any, backend: str, **options: Any) -> list[Tensor]:
-    """Results and gradients, on the CPU."""
-    inputs, state = (
-        pytree.tree_map(lambda leaf: leaf.detach().clone().requires_grad_(leaf.is_floating_point()), tree)
-        for tree in (case.inputs, case.state)
-    )
-    with tt.backend(backend):
-        found = tt.dynamic_rnn(case.cell, inputs, lengths, state, case.dtype, **options)
-    leaves = [leaf for leaf in pytree.tree_leaves(found) if leaf.is_floating_point()]
-    random = torch.Generator().manual_seed(2)
-    pulls = [torch.randn(leaf.shape, generator=random, dtype=torch.float64).to(leaf) for leaf in leaves]
-    given = [leaf for leaf in pytree.tree_leaves((inputs, state)) if leaf.is_floating_point()]
-    pulled = [(leaf, pull) for leaf, pull in zip(leaves, pulls, strict=True) if leaf.requires_grad]
-    gradients = torch.autograd.grad(
-        [leaf for leaf, _ in pulled],
-        [*given, *case.cell.parameters()],
-        [pull for _, pull in pulled],
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return [leaf.detach().cpu() for leaf in (*pytree.tree_leaves(found), *gradients)]
-
-
 def check(case: Case, lengths: Any, **options: Any) -> None:
     """Graphs against the reference in float64 on the CPU."""
-    double = Case(
-        copy.deepcopy(case.cell).double(),
-        *(
-            pytree.tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, tree)
-            for tree in (case.inputs, case.state)
-        ),
-        torch.float64,
-    )
-    wanted = measured(double, lengths, "reference", **options)
-    there = Case(copy.deepcopy(case.cell).cuda(), on_card(case.inputs), on_card(case.state), case.dtype)
-    # As it is, recorded, replayed: blocks that come once in a walk are recorded in the second.
-    for _ in range(3):
-        found = measured(there, lengths, "aten", **options)
-        for place, (got, want) in enumerate(zip(found, wanted, strict=True)):
-            error = float((got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-6))
-            assert error <= TOLERANCE[case.dtype], f"tensor {place}: {error:.1e}"
+    check_case(case, lengths, "aten", "cuda", **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)

@@ -224,7 +224,7 @@ MARGIN = 1.4
 
 def _slower(executable: Executable, compiled: _Compiled, batch: int, device: torch.device) -> str | None:
     """Why kernels one after another are better than one for the whole walk, where matrices do not stay on chip."""
-    persistent = [loop.seconds(batch, device) for loop in executable.loops] if _is_gpu(device) else [0.0]
+    persistent = [loop.ranked_seconds(batch, device) for loop in executable.loops] if _is_gpu(device) else [0.0]
     if max(persistent) < WORTH_ASKING:
         return None
     other = compiled.executable("aten")

@@ -52,6 +52,10 @@ class TritonLoop:
         """What a step of a dense batch should take."""
         return self._kernel.seconds(batch, device)
 
+    def ranked_seconds(self, batch: int, device: torch.device) -> float:
+        """The same as the rule for geometries has it, which says rather too much: for comparisons with a margin."""
+        return self._kernel.seconds(batch, device, ranked=True)
+
     def held(self) -> AbstractContextManager[None]:
         """Within this, matrices are packed for the kernel once, however often it is launched."""
         return self._kernel.held()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,18 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     if lengths.device.type == "meta":
         what, fix = "`sequence_length` has no values", "Pass it as a list, or on a real device."
         raise InvalidArgumentError(problem(what, got="a tensor on the meta device", expected="known lengths", fix=fix))
-    if lengths.is_complex() or (lengths.is_floating_point() and not bool(lengths.isfinite().all())):
+    # Whoever reads a tensor of a GPU waits for it: once.
+    numbers = lengths.tolist()
+    if lengths.is_complex() or (lengths.is_floating_point() and not all(map(math.isfinite, numbers))):
         what, fix = "`sequence_length` has values that are no lengths", "Remove NaN and Inf."
-        raise InvalidArgumentError(problem(what, got=lengths.tolist(), expected="whole numbers", fix=fix))
+        raise InvalidArgumentError(problem(what, got=numbers, expected="whole numbers", fix=fix))
     # Python's ints hold any length: also those of uint64, and of floats beyond int64.
-    return [int(length) for length in lengths.tolist()]
+    return [int(length) for length in numbers]
+
+
+def lengths_at_hand(sequence_length: Any) -> Any:
+    """Lengths for whoever reads them more than once: those on a GPU come to the host, others stay as they are."""
+    return sequence_length.cpu() if type(sequence_length) is Tensor and sequence_length.is_cuda else sequence_length
 
 
 def _are_lengths(sequence_length: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem
 from throughtime.cells._base import check_cell, dims
-from throughtime.unroll._arguments import check_parallel_iterations, note_scope
+from throughtime.unroll._arguments import check_parallel_iterations, lengths_at_hand, note_scope
 from throughtime.unroll._dynamic import plan_dynamic
 from throughtime.unroll._form import open_inputs
 from throughtime.unroll._static import open_steps, plan_static, split_steps
@@ -57,6 +57,7 @@ def bidirectional_dynamic_rnn(
     check_flag("time_major", time_major)
     form, inputs = open_inputs(inputs, time_major)
     check_dtype_known(dtype, initial_state_fw, initial_state_bw)
+    sequence_length = lengths_at_hand(sequence_length)
     plans = [
         plan_dynamic(
             cell,
@@ -101,6 +102,7 @@ def static_bidirectional_rnn(
     form, sequences = open_steps(inputs)
     check_dtype_known(dtype, initial_state_fw, initial_state_bw)
     check_joinable(cell_fw, cell_bw)
+    sequence_length = lengths_at_hand(sequence_length)
     plans = [
         plan_static(
             cell,

@@ -10,7 +10,7 @@ from torch import nn
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem, type_name
 from throughtime.cells._base import check_cell
-from throughtime.unroll._arguments import fit_state
+from throughtime.unroll._arguments import fit_state, lengths_at_hand
 from throughtime.unroll._bidirectional import (
     bidirectional_dynamic_rnn,
     check_dtype_known,
@@ -46,6 +46,7 @@ def stack_bidirectional_dynamic_rnn(
     scope = check_name("scope", scope) or "stack_bidirectional_rnn"
     form, inputs = open_inputs(inputs, check_flag("time_major", time_major))
     layers = _check_layers(form, inputs, dtype, (cells_fw, cells_bw), (initial_states_fw, initial_states_bw))
+    sequence_length = lengths_at_hand(sequence_length)
     states_fw, states_bw = [], []
     for index, (cell_fw, cell_bw, initial_fw, initial_bw) in enumerate(layers):
         outputs, (state_fw, state_bw) = bidirectional_dynamic_rnn(
@@ -89,6 +90,7 @@ def stack_bidirectional_rnn(
     scope = check_name("scope", scope) or "stack_bidirectional_rnn"
     form, sequences = open_steps(inputs)
     layers = _check_layers(form, sequences, dtype, (cells_fw, cells_bw), (initial_states_fw, initial_states_bw))
+    sequence_length = lengths_at_hand(sequence_length)
     states_fw, states_bw = [], []
     for index, (cell_fw, cell_bw, initial_fw, initial_bw) in enumerate(layers):
         inputs, state_fw, state_bw = static_bidirectional_rnn(

@@ -10,6 +10,7 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import problem
 from throughtime.cells._base import RNNCell
+from throughtime.unroll._arguments import lengths_at_hand
 from throughtime.unroll._exported import unroll_exported
 from throughtime.unroll._operator import OPERATOR
 
@@ -59,6 +60,8 @@ def unroll_as_operator(
         return unroll_exported(
             cell, inputs, lengths, initial_state, dtype, time_major, reverse=reverse, all_states=all_states
         )
+    # Both passes read them.
+    lengths = lengths_at_hand(lengths)
     leaves = _nest.flatten(inputs)
     device = leaves[0].device
     batch = leaves[0].shape[1 if time_major else 0]

@@ -48,7 +48,7 @@ class _Stages:
         self.rows = RowWriter(b, plan, host)
 
     def emit(self, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
-        """All stages for so many rows; products walk `back` through their panels if that is not 0."""
+        """All stages for so many rows; products of few rows walk `back` if that is not 0."""
         for stage in self.plan.stages:
             if isinstance(stage, ProductStage):
                 for op in stage.ops:

@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from throughtime.backends.numba._ir import SIZES, Builder, Value, constant, integer, module, vector
+from throughtime.backends.numba._ir import (
+    SIZES,
+    Builder,
+    Value,
+    constant,
+    element_of,
+    integer,
+    lanes_of,
+    module,
+    vector,
+)
 from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load
 from throughtime.backends.numba._llvm import host
 from throughtime.backends.numba._products import PANEL_VECTORS, UNROLL
@@ -58,7 +68,7 @@ def over_rows(
     together = team() if is_usable() else None
     worth = min(panels, count * columns * features // _WORTH_A_THREAD)
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
-    room = (GROUP * DEPTH + features) * width * size
+    room = (GROUP * DEPTH + features) * width * size + GROUP * width * 8
     scratch = torch.empty(ALIGNMENT + threads * room + columns * size, dtype=torch.uint8, device="cpu")
     place = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
     sums = sums or place + threads * room
@@ -110,7 +120,10 @@ def over_rows_module(element: str, vector_bytes: int, tile_rows: int) -> str:
 
 
 def _tile(height: int, lanes: int, element: str) -> Builder:
-    """`height` features of some rows, times a panel: `c = x + aᵀ @ panel`."""
+    """`height` features of some rows, times a panel: `c = x + aᵀ @ panel`.
+
+    Rows are summed up by themselves first: many small numbers added to a large sum one by one would be lost.
+    """
     b = Builder(
         f"tile_{height}",
         [("a", "ptr noalias"), ("a_row", "i64"), ("panel", "ptr noalias"), ("depth", "i64"), ("x", "ptr"),
@@ -119,9 +132,7 @@ def _tile(height: int, lanes: int, element: str) -> Builder:
     )  # fmt: skip
     p, kind, size = b.parameters, vector(lanes, element), SIZES[element]
     places, step = [place * lanes * size for place in range(PANEL_VECTORS)], PANEL_VECTORS * lanes * size
-    starts = [b.advance(p["x"], b.binary("mul", p["x_row"], integer(feature))) for feature in range(height)]
-    values = [b.load(kind, b.advance(start, place)) for start in starts for place in places]
-    values += [p["a"], p["panel"]]
+    values = [*[constant(kind, 0.0)] * (height * len(places)), p["a"], p["panel"]]
     below = [b.binary("mul", p["a_row"], integer(row)) for row in range(UNROLL + 1)]
     rest = b.binary("srem", p["depth"], integer(UNROLL))
     for depth, turn in ((b.binary("sub", p["depth"], rest), UNROLL), (rest, 1)):
@@ -136,9 +147,10 @@ def _tile(height: int, lanes: int, element: str) -> Builder:
                 counter.feed(phi, value)
         values = counter.results
     for feature in range(height):
-        out = b.advance(p["c"], b.binary("mul", p["c_row"], integer(feature)))
+        before, out = (b.advance(p[name], b.binary("mul", p[f"{name}_row"], integer(feature))) for name in "xc")
         for index, place in enumerate(places):
-            b.store(values[feature * len(places) + index], b.advance(out, place))
+            total = b.binary("fadd", b.load(kind, b.advance(before, place)), values[feature * len(places) + index])
+            b.store(total, b.advance(out, place))
     return b
 
 
@@ -165,47 +177,52 @@ def _part(element: str, tile_rows: int) -> Builder:
 
 
 def _pack(width: int, element: str) -> Builder:
-    """One panel, filled up with one column of ones and with zeros, and its sums; the `first` time from zero on."""
+    """One panel, filled up with one column of ones and with zeros; its sums, the `first` time from zero on.
+
+    They are `exact` until all rows are in: float32 would lose what is small beside them.
+    """
     b = Builder(
         "pack",
         [("g", "ptr"), ("g_row", "i64"), ("depth", "i64"), ("columns", "i64"), ("panel", "ptr noalias"),
-         ("sums", "ptr"), ("first", "i1")],
+         ("sums", "ptr"), ("exact", "ptr"), ("first", "i1")],
         linkage="internal ",
     )  # fmt: skip
-    p, kind, size = b.parameters, vector(width, element), SIZES[element]
-    zero, is_whole = constant(element, 0.0), b.compare("sge", p["columns"], integer(width))
-    with b.when(is_whole):
-        before = b.select(p["first"], constant(kind, 0.0), b.load(kind, p["sums"], size))
-        with b.loop(p["depth"], carry=[before], stem="row") as (row, (total,)):
-            numbers = b.load(kind, b.advance(p["g"], b.binary("mul", row.index, p["g_row"])), size)
-            b.store(numbers, b.advance(p["panel"], row.index, width * size), size)
-            row.feed(total, b.binary("fadd", total, numbers))
-        b.store(row.fed[total.text], p["sums"], size)
+    p, size = b.parameters, SIZES[element]
+    with b.when(b.compare("sge", p["columns"], integer(width))):
+        _copy_and_sum(b, vector(width, element), p["g"], p["panel"], width * size, p["sums"], p["exact"])
     with b.when(b.compare("slt", p["columns"], integer(width))), b.loop(integer(width), stem="column") as (column, _):
-        source, panel = (b.advance(p[name], column.index, size) for name in ("g", "panel"))
-        is_real = b.compare("slt", column.index, p["columns"])
+        g, panel, sums = (b.advance(p[name], column.index, size) for name in ("g", "panel", "sums"))
         # Whatever is multiplied with ones is summed up.
         is_next = b.compare("eq", column.index, p["columns"])
-        filling = b.select(is_next, constant(element, 1.0), zero)
+        filling = b.select(is_next, constant(element, 1.0), constant(element, 0.0))
         with b.loop(p["depth"], stem="row") as (row, _):
             b.store(filling, b.advance(panel, row.index, width * size), size)
-        with b.when(is_real):
-            sums = b.advance(p["sums"], column.index, size)
-            before = b.select(p["first"], zero, b.load(element, sums))
-            with b.loop(p["depth"], carry=[before], stem="row") as (row, (total,)):
-                number = b.load(element, b.advance(source, b.binary("mul", row.index, p["g_row"])))
-                b.store(number, b.advance(panel, row.index, width * size))
-                row.feed(total, b.binary("fadd", total, number))
-            b.store(row.fed[total.text], sums)
+        with b.when(b.compare("slt", column.index, p["columns"])):
+            _copy_and_sum(b, element, g, panel, width * size, sums, b.advance(p["exact"], column.index, 8))
     return b
+
+
+def _copy_and_sum(b: Builder, kind: str, g: Value, panel: Value, panel_row: int, sums: Value, exact: Value) -> None:
+    """Numbers of type `kind` from every row into the panel, and their sum."""
+    p, element = b.parameters, element_of(kind)
+    wide = vector(lanes_of(kind), "double") if kind.startswith("<") else "double"
+    before = b.select(p["first"], constant(wide, 0.0), b.load(wide, exact, 8))
+    with b.loop(p["depth"], carry=[before], stem="row") as (row, (total,)):
+        numbers = b.load(kind, b.advance(g, b.binary("mul", row.index, p["g_row"])), SIZES[element])
+        b.store(numbers, b.advance(panel, row.index, panel_row), SIZES[element])
+        row.feed(total, b.binary("fadd", total, numbers if kind == wide else b.convert("fpext", numbers, "double")))
+    found = row.fed[total.text]
+    b.store(found, exact, 8)
+    b.store(found if kind == wide else b.convert("fptrunc", found, element), sums, SIZES[element])
 
 
 def _over_rows(width: int, element: str) -> Builder:
     """Groups of panels one after another, each through all rows; what a matrix ends with may be less than a panel."""
     b = Builder("over_rows", [("frame", "ptr noalias")])
     p, size = _arguments(b, b.parameters["frame"], FRAME), SIZES[element]
-    # Sums of a panel that is not whole lie behind the panels until they are complete.
+    # Sums of a panel that is not whole lie behind the panels until they are complete, and exact ones of columns there.
     edge, edge_row = b.advance(p["scratch"], GROUP * DEPTH * width * size), integer(width * size)
+    near = b.advance(edge, p["features"], width * size)
     has_beside = b.compare("ne", p["beside"], Value("ptr", "null"))
     wanted = b.binary("add", p["columns"], b.convert("zext", has_beside, "i64"))
     panels = b.binary("sdiv", b.binary("add", wanted, integer(width - 1)), integer(width))
@@ -219,7 +236,8 @@ def _over_rows(width: int, element: str) -> Builder:
                 column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                 packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
                 left, sums = b.binary("sub", p["columns"], column), b.advance(p["sums"], column, size)
-                _call(b, "@pack", b.advance(g, column, size), p["g_row"], depth, left, packed, sums, first)
+                exact = b.advance(near, panel.index, width * 8)
+                _call(b, "@pack", b.advance(g, column, size), p["g_row"], depth, left, packed, sums, exact, first)
             with b.loop(p["parts"], stem="part") as (part, _):
                 q = _arguments(b, b.advance(p["table"], part.index, 8 * len(PART)), PART)
                 a = b.advance(q["a"], b.binary("mul", deep.index, q["a_row"]))

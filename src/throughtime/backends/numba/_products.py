@@ -18,8 +18,9 @@ UNROLL = 4
 Its own instructions are then few beside those that multiply, which matters where something else wants its share of a
 core: the other thread of it, most of all.
 """
-_WIDE = {1: 4, 2: 2, 3: 2}
+_FEW = {1: 4, 2: 3, 3: 2}
 """Panels at a time, for few rows."""
+_MOST = max(_FEW.values())
 _TILE = (
     ("a", "ptr noalias"), ("a_row", "i64"), ("b", "ptr noalias"), ("b_panel", "i64"), ("depth", "i64"),
     ("x", "ptr"), ("x_row", "i64"), ("c", "ptr"), ("c_row", "i64"),
@@ -30,23 +31,28 @@ PRODUCT = (
 )  # fmt: skip
 """`c = x + a @ b`. Every `_row` counts bytes; without `x` the sums start from zero; `edge` has room for one panel.
 
-If `back` is not 0, the panels are taken from the last to the first, with the same result.
+If `back` is not 0, few rows take the panels from the last to the first, with the same result.
 """
 
 
 def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     """The module with the function `product` for one dtype."""
     lanes = vector_bytes // SIZES[element]
-    tiles = {(rows, 1): None for rows in range(1, tile_rows + 1)} | dict.fromkeys(_WIDE.items())
+    few = [(rows, panels) for rows, most in _FEW.items() for panels in range(1, most + 1)]
+    tiles = dict.fromkeys([*few, *((rows, 1) for rows in range(1, tile_rows + 1))])
     functions = [_tile(rows, panels, lanes, element) for rows, panels in tiles]
     functions.append(_panels(lanes, element, tile_rows))
     functions.append(_product(lanes, element))
-    width = max(_WIDE.values()) * PANEL_VECTORS * lanes
+    width = _MOST * PANEL_VECTORS * lanes
     tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
     names = [f"ptr @tile_{rows}_1" for rows in range(1, tile_rows + 1)]
     tables.append(f"@tiles = internal constant [{tile_rows} x ptr] [{', '.join(names)}]")
-    names = [f"ptr @tile_{rows}_{wide}" for rows, wide in _WIDE.items()]
-    tables.append(f"@wide = internal constant [{len(_WIDE)} x ptr] [{', '.join(names)}]")
+    # A line for each number of rows, with room for as many panels as any of them takes.
+    every = itertools.product(_FEW, range(1, _MOST + 1))
+    names = [f"ptr @tile_{rows}_{panels}" if panels <= _FEW[rows] else "ptr null" for rows, panels in every]
+    tables.append(f"@few = internal constant [{len(names)} x ptr] [{', '.join(names)}]")
+    groups = [f"i64 {panels}" for panels in _FEW.values()]
+    tables.append(f"@groups = internal constant [{len(groups)} x i64] [{', '.join(groups)}]")
     return module(functions, globals_=tables)
 
 
@@ -110,37 +116,57 @@ _PANELS = (*_TILE, ("panels", "i64"), ("rows", "i64"), ("x_step", "i64"), ("back
 def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
     """All rows times `panels` panels; `x_step` bytes from panel to panel of `x`."""
     b = Builder("panels", _PANELS, linkage="internal ")
-    p = b.parameters
     step = PANEL_VECTORS * lanes * SIZES[element]
-    few = b.compare("sle", p["rows"], integer(max(_WIDE)))
-    place = b.binary("sub", b.select(few, p["rows"], integer(1)), integer(1))
-    wide = b.load("ptr", b.advance(Value("ptr", "@wide"), place, 8))
-    # 4 or 2 panels at a time for 1 to 3 rows: see _WIDE.
-    single = b.compare("eq", p["rows"], integer(1))
-    group = b.select(few, b.select(single, integer(_WIDE[1]), integer(_WIDE[2])), integer(1))
-    groups = b.binary("sdiv", p["panels"], group)
-    many = b.binary("and", few, b.compare("sgt", groups, integer(0)))
-    with b.when(many), b.loop(groups, stem="group") as (counter, _):
-        first = b.binary("mul", _in_turn(b, counter.index, groups), group)
-        _call_tile(b, wide, first, integer(0), step)
-    done = b.select(few, b.binary("mul", groups, group), integer(0))
-    left = b.binary("sub", p["panels"], done)
-    # Rows in tiles of nearly the same height: 7 rows are 4 and 3, not 6 and 1.
-    blocks = b.binary("sdiv", b.binary("add", p["rows"], integer(tile_rows - 1)), integer(tile_rows))
-    height, extra = b.binary("sdiv", p["rows"], blocks), b.binary("srem", p["rows"], blocks)
-    with b.when(b.compare("sgt", left, integer(0))), b.loop(left, stem="panel") as (panel, _):
-        number = b.binary("add", _in_turn(b, panel.index, left), done)
-        with b.loop(blocks, carry=[integer(0)], stem="block") as (block, (row,)):
-            taller = b.convert("zext", b.compare("slt", block.index, extra), "i64")
-            here = b.binary("add", height, taller)
-            tile = b.load("ptr", b.advance(Value("ptr", "@tiles"), b.binary("sub", here, integer(1)), 8))
-            _call_tile(b, tile, number, row, step)
-            block.feed(row, b.binary("add", row, here))
+    few = b.compare("sle", b.parameters["rows"], integer(max(_FEW)))
+    with b.when(few):
+        _few_rows(b, step)
+    with b.when(b.binary("xor", few, Value("i1", "true"))):
+        _many_rows(b, tile_rows, step)
     return b
 
 
+def _few_rows(b: Builder, step: int) -> None:
+    """Groups of panels of nearly the same size, as many as there are sums for: 4 are 2 and 2, not 3 and 1."""
+    p = b.parameters
+    line = b.binary("sub", p["rows"], integer(1))
+    tiles = b.advance(Value("ptr", "@few"), line, 8 * _MOST)
+    groups, size, extra = _parts(b, p["panels"], b.load("i64", b.advance(Value("ptr", "@groups"), line, 8)))
+    with b.loop(groups, stem="group") as (counter, _):
+        group = _in_turn(b, counter.index, groups)
+        first = b.binary("add", b.binary("mul", group, size), b.intrinsic("smin", group, extra))
+        _call_tile(b, _tile_of(b, tiles, group, size, extra)[0], first, integer(0), step)
+
+
+def _many_rows(b: Builder, tile_rows: int, step: int) -> None:
+    """Panel by panel, in tiles of nearly the same height: 7 rows are 4 and 3, not 6 and 1."""
+    p = b.parameters
+    blocks, height, extra = _parts(b, p["rows"], integer(tile_rows))
+    with b.loop(p["panels"], stem="panel") as (panel, _):  # noqa: SIM117 (one line is too long)
+        with b.loop(blocks, carry=[integer(0)], stem="block") as (block, (row,)):
+            tile, rows = _tile_of(b, Value("ptr", "@tiles"), block.index, height, extra)
+            _call_tile(b, tile, panel.index, row, step)
+            block.feed(row, b.binary("add", row, rows))
+
+
+def _parts(b: Builder, count: Value, most: Value) -> tuple[Value, Value, Value]:
+    """Into how many parts of at most so many to cut, how many each has, and how many of the parts have one more."""
+    parts = b.binary("sdiv", b.binary("sub", b.binary("add", count, most), integer(1)), most)
+    return parts, b.binary("sdiv", count, parts), b.binary("srem", count, parts)
+
+
+def _tile_of(b: Builder, tiles: Value, part: Value, size: Value, extra: Value) -> tuple[Value, Value]:
+    """The tile for one of these parts, from a table that begins with the tile for one; and what the part has."""
+    more = b.convert("zext", b.compare("slt", part, extra), "i64")
+    here = b.binary("add", size, more)
+    return b.load("ptr", b.advance(tiles, b.binary("sub", here, integer(1)), 8)), here
+
+
 def _in_turn(b: Builder, index: Value, count: Value) -> Value:
-    """Which of `count` comes at this place: the one from the end if the walk goes back."""
+    """Which of `count` groups comes at this place: the one from the end if the walk goes back.
+
+    One row is as fast as the cache that the matrix comes from, and gains from what is still in a nearer one. Many rows
+    do not wait for it as long as somebody fetches ahead, which processors do well forwards alone.
+    """
     last = b.binary("sub", count, integer(1))
     return b.select(b.compare("eq", b.parameters["back"], integer(0)), index, b.binary("sub", last, index))
 

@@ -14,6 +14,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
+from throughtime.backends.numba._layout import BLOCK_ROWS
 from throughtime.compiler._loop import LoopProgram, Matrix
 
 STEP_COST = 1.0
@@ -24,7 +25,7 @@ SHARD_NANOSECONDS = 20_000
 A thread of torch's team costs some microseconds if it is awake, and tens of them on a virtual machine if it has to be
 woken up. A second one gets some work from two shards of this size on.
 """
-PIECES = 12
+PIECES = 24
 """Of a shard that threads take turns at."""
 PIECES_NANOSECONDS = 2e6
 RAGGED_PIECES_NANOSECONDS = 4e7
@@ -53,13 +54,18 @@ def shards_in_pieces(threads: int, rows: int, nanoseconds: float, *, is_ragged: 
 
 
 def cut_steps(active: NDArray[np.int64], start: int, stop: int, *, reverse: bool) -> array[int]:
-    """The pieces of a shard of rows, of about equal cost and in the order of the walk: two steps, from and up to."""
+    """The pieces of a shard of rows, of about equal cost and in the order of the walk: two steps, from and up to.
+
+    They have whole blocks of the steps that are prepared at a time: a block of few rows would be slow to multiply.
+    """
+    block = max(1, BLOCK_ROWS // (stop - start))
     if active[-1] >= stop:
-        ends = [len(active) * piece // PIECES for piece in range(PIECES + 1)]
+        ends = [*(len(active) * piece // PIECES // block * block for piece in range(PIECES)), len(active)]
     else:
         rows = np.minimum(active, stop) - start
         costs = np.cumsum(rows[rows > 0] + STEP_COST)
-        ends = [0, *(costs.searchsorted(costs[-1] * np.arange(1, PIECES) / PIECES) + 1).tolist(), len(costs)]
+        places = costs.searchsorted(costs[-1] * np.arange(1, PIECES) / PIECES) + 1
+        ends = [0, *(places // block * block).tolist(), len(costs)]
     pieces = [piece for piece in itertools.pairwise(ends) if piece[0] < piece[1]]
     return array("q", itertools.chain.from_iterable(reversed(pieces) if reverse else pieces))
 

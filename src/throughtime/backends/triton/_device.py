@@ -41,6 +41,16 @@ def smaller(one, other):
 
 
 @triton.jit
+def plus(one, other):
+    """The sum of two, whichever comes first.
+
+    Threads that reduce a row together add in different orders, and all of them have the sum. The compiler must not fuse
+    a product into it, such as the square of one's own number: sums would differ in the last bit from thread to thread.
+    """
+    return libdevice.add_rn(one, other)
+
+
+@triton.jit
 def times(one, other):
     """The product of two."""
     return one * other

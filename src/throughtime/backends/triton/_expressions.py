@@ -106,7 +106,7 @@ EMPTY = {"sum": "0.0", "amax": 'float("-inf")', "amin": 'float("inf")', "prod": 
 """What a reduction of nothing gives."""
 
 TOGETHER = {
-    "sum": "tl.sum({0}, 1, keep_dims=True)",
+    "sum": "tl.reduce({0}, 1, plus, keep_dims=True)",
     "amax": "tl.reduce({0}, 1, larger, keep_dims=True)",
     "amin": "tl.reduce({0}, 1, smaller, keep_dims=True)",
     "prod": "tl.reduce({0}, 1, times, keep_dims=True)",

@@ -16,12 +16,21 @@ from torch import Tensor
 from throughtime.backends._steps import Steps, sent_once
 from throughtime.backends.triton._device import FUNCTIONS
 from throughtime.backends.triton._emit import COUNTER_STRIDE, SLOTS, Source, emit
-from throughtime.backends.triton._geometry import Card, Geometry, Load, NoGeometryError, choose, seconds
+from throughtime.backends.triton._geometry import (
+    Card,
+    Geometry,
+    Load,
+    NoGeometryError,
+    choose,
+    expected_seconds,
+    seconds,
+)
 from throughtime.backends.triton._launch import Exchange, Launcher, Rooms, SpillsError, TooLargeError
 from throughtime.backends.triton._memory import Memory
 from throughtime.backends.triton._multiply import stage_groups
 from throughtime.backends.triton._pieces import cut
 from throughtime.backends.triton._products import pack
+from throughtime.backends.triton._refusal import is_interpreted
 from throughtime.backends.triton._stages import Staged, stage
 from throughtime.compiler._loop import LoopProgram
 
@@ -121,10 +130,10 @@ class LoopKernel:
             self._chosen[key] = found
         return found
 
-    def seconds(self, batch: int, device: torch.device) -> float:
-        """What a step of a dense batch should take, by the rule that chooses geometries."""
-        load, shape = self._loads[precision() == EXACT], self.geometry(batch, device)
-        return seconds(load, shape, batch, card_of(device), ragged=False)
+    def seconds(self, batch: int, device: torch.device, *, ranked: bool = False) -> float:
+        """What a step of a dense batch should take, or by how much it is `ranked` when geometries are chosen."""
+        load, shape, card = self._loads[precision() == EXACT], self.geometry(batch, device), card_of(device)
+        return seconds(load, shape, batch, card, ragged=False) if ranked else expected_seconds(load, shape, batch, card)
 
     def run(
         self,
@@ -317,4 +326,7 @@ def jit(name: str, text: str) -> Any:
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     scope: dict[str, Any] = {"triton": triton, "tl": tl, "libdevice": libdevice, "__name__": __name__}
     exec(compile(text, filename, "exec"), scope)
+    if is_interpreted():
+        # It knows sums by their function, and has no others of the card's.
+        scope["plus"] = tl.standard._sum_combine
     return scope["loop"]

@@ -13,7 +13,7 @@ from throughtime.compiler._loop import Row
 _TAKEN = frozenset(
     "T B FIRST STEP_STRIDE ROW_STRIDE PADDED FIRST_TILE RAGGED PRECISION tile block rows counter counters table "
     "met count i t alive place active offset before later active_ahead offset_ahead before_ahead slot whole total "
-    "parts one other shares a w k loop tl triton arrive meet larger smaller times libdevice place_before lambda "
+    "parts one other shares a w k loop tl triton arrive meet larger smaller plus times libdevice place_before lambda "
     "next_counters order home ORDER "
     "del is in not and or if for from def class return while with as None True False float".split()
 )

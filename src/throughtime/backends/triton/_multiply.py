@@ -200,8 +200,9 @@ class Multiply(Memory):
     def _add_product(self, group: Group, a: str, w: str, *, start: bool) -> str:
         if group.width > 1:
             return f"total = tl.dot({a}, {w}{'' if start else ', total'}, input_precision=PRECISION)"
-        summed = f"tl.sum({a}.to(tl.float32) * {w}.to(tl.float32), {1 if self.shape.ways == 1 else 2}"
-        summed = f"{summed}, keep_dims=True)" if self.shape.ways == 1 else f"tl.sum({summed}, keep_dims=True), 0)"
+        axis = 1 if self.shape.ways == 1 else 2
+        summed = f"tl.reduce({a}.to(tl.float32) * {w}.to(tl.float32), {axis}, plus, keep_dims=True)"
+        summed = summed if self.shape.ways == 1 else f"tl.reduce({summed}, 0, plus)"
         return f"total = {summed}{'' if start else ' + total'}"
 
     def _parts(self, group: Group) -> Iterator[str]:

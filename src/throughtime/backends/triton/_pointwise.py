@@ -142,19 +142,25 @@ class Writer:
     @property
     def dtypes(self) -> list[torch.dtype]:
         """Of the tensors that the kernel is given, in order."""
+        return [row.dtype for _, row in self._tensors()]
+
+    def _tensors(self) -> Iterator[tuple[str, Row]]:
+        """What the kernel is given, by name: rows that are read, constants, rows that are written."""
         program = self._program
-        given = [row.dtype for row in (*program.streams, *program.constants) if self._is_tensor(row)]
-        stored = zip(program.stored, self._written, strict=True)
-        return [*given, *(row.dtype for row, where in stored if where.tensor)]
+        for index, row in enumerate((*program.streams, *program.constants)):
+            if self._is_tensor(row):
+                yield f"in_{index}", row
+        for index, (row, where) in enumerate(zip(program.stored, self._written, strict=True)):
+            if where.tensor:
+                yield f"out_{index}", row
 
     def lines(self) -> Iterator[str]:
         """The source."""
         program, tile = self._program, self.tile
         given = [*program.streams, *program.constants]
-        tensors = [f"in_{index}" for index, row in enumerate(given) if self._is_tensor(row)]
-        results = [f"out_{index}" for index, where in enumerate(self._written) if where.tensor]
-        yield '@triton.jit(do_not_specialize=["N"])'
-        yield f"def loop({', '.join(['place', *tensors, *results, 'N'])}):"
+        narrow = ", ".join(f'"{name}"' for name, row in self._tensors() if not _is_aligned(row))
+        yield f'@triton.jit(do_not_specialize=["N"], do_not_specialize_on_alignment=[{narrow}])'
+        yield f"def loop({', '.join(['place', *(name for name, _ in self._tensors()), 'N'])}):"
         yield f"    rows = tl.program_id(0) * {tile.rows} + tl.arange(0, {tile.rows})"
         yield "    far = rows.to(tl.int64)[:, None]"
         yield "    here = (rows < N)[:, None]"
@@ -185,7 +191,7 @@ class Writer:
         """Where the rows of a stream begin, and how far they are apart."""
         memory = "tl.int8" if row.dtype == torch.bool else IN_MEMORY[row.dtype]
         address, apart = (f"tl.load(place + {HEADER + 2 * column + index})" for index in (0, 1))
-        if not row.width * row.dtype.itemsize % VECTOR_BYTES:
+        if _is_aligned(row):
             address = f"tl.multiple_of({address}, {VECTOR_BYTES})"
             apart = f"tl.multiple_of({apart}, {VECTOR_BYTES // row.dtype.itemsize})"
             yield f"    at_{column} = tl.multiple_of({address}.to(tl.pointer_type({memory})), {VECTOR_BYTES})"
@@ -256,6 +262,15 @@ class Writer:
         dtype = rows[-1].dtype if op.kind == "where" else rows[0].dtype
         args = [self._names[arg] if isinstance(arg, Piece) else _number(arg, dtype) for arg in op.args]
         return pointwise(op.kind, op.result.dtype, args, rows[0].dtype)
+
+
+def _is_aligned(row: Row) -> bool:
+    """Whether the rows of a stream all begin where threads can read several numbers at once.
+
+    If they do not, nobody tells Triton that the first one does: what it then reads in pairs, beside what it does not,
+    its compiler has been seen to fail over.
+    """
+    return not row.width * row.dtype.itemsize % VECTOR_BYTES
 
 
 def _number(value: float, dtype: torch.dtype) -> str:
