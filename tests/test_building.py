@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,7 @@ from torch.nn.parameter import is_lazy
 import throughtime as tt
 from compare import check_close
 from descriptors import DESCRIPTORS, Descriptor, random_inputs
+from throughtime.cells._parameters import building
 
 pytestmark = pytest.mark.covers("conformance")
 
@@ -24,7 +27,8 @@ pytestmark = pytest.mark.covers("conformance")
 LAZY = [
     descriptor
     for descriptor in DESCRIPTORS
-    if type(cell := descriptor.make(4)) in vars(tt).values() and any(map(is_lazy, cell.parameters()))
+    if type(cell := descriptor.make(4)) in [*vars(tt).values(), *vars(tt.cells).values()]
+    and any(map(is_lazy, cell.parameters()))
 ]
 every_lazy_cell = pytest.mark.parametrize("descriptor", LAZY, ids=lambda descriptor: descriptor.name)
 
@@ -236,6 +240,51 @@ def test_per_sample_gradients() -> None:
     for row, one in enumerate(inputs):
         alone = torch.autograd.grad(loss(weights, one), list(weights.values()))
         check_close("gradients", list(alone), [gradient[row] for gradient in together.values()])
+
+
+PHASED: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda cell: cell,
+    "wrapped": lambda cell: tt.DropoutWrapper(cell, state_keep_prob=1.0),
+    "stacked": lambda cell: tt.MultiRNNCell([cell, tt.BasicRNNCell(3)]),
+}
+
+
+@pytest.mark.parametrize("around", PHASED)
+def test_a_cell_of_several_inputs_is_built_before_its_first_step(around: str) -> None:
+    inputs = (torch.arange(6.0).view(2, 3, 1), torch.randn(2, 3, 5))
+    cell = PHASED[around](tt.cells.PhasedLSTMCell(4))
+    assert tt.explain(cell, inputs).backend == "numba"
+    cell = PHASED[around](tt.cells.PhasedLSTMCell(4))
+    with tt.backend("numba"):
+        first, again = (tt.dynamic_rnn(cell, inputs, dtype=torch.float32)[0] for _ in range(2))
+    assert torch.equal(first, again)
+    cell = PHASED[around](tt.cells.PhasedLSTMCell(4))
+    tt.dynamic_rnn(cell, inputs, [0, 0], dtype=torch.float32)
+    assert not any(map(is_lazy, cell.parameters()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_process_that_forked_while_another_thread_was_building() -> None:
+    """Nobody in the new process would ever end what that thread began."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with building:
+            begun.set()
+            ended.wait()
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        tt.BasicRNNCell(2).build((None, 3))
+        os._exit(0)
+    ended.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("turn", range(30))

@@ -133,7 +133,7 @@ class _Unroll(torch.autograd.Function):
         needed = ctx.needs_input_grad[3:]
         saved = ctx.saved_tensors
         leaves = saved[: len(needed)]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
         kept = saved[len(needed) :]
         moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
@@ -174,10 +174,15 @@ def _distinct(results: list[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, 
     return tuple(distinct)
 
 
+def _is_batched(gradient: Tensor | None) -> bool:
+    """Whether it stands for many that torch computes at once, as `is_grads_batched` asks for: it has no memory."""
+    return gradient is not None and torch._C._functorch.is_legacy_batchedtensor(gradient)
+
+
 def _differentiably(
     call: Call, leaves: Sequence[Tensor], tensor_count: int, split: int, needed: Sequence[bool], gradients: Any
 ) -> list[Tensor | None]:
-    """The gradient in differentiable operations, for gradients of gradients: the forward pass is run again."""
+    """The gradient in operations of torch, for gradients of it and for many at once: the forward pass is run again."""
     with torch.enable_grad(), call.noise.again():
         # The leaves may depend on each other, say a state on the weights; gradients are those of this unroll alone.
         own = [leaf.view_as(leaf) for leaf in leaves]
@@ -198,7 +203,7 @@ def _differentiably(
             wanted,
             [gradient for _, gradient in pairs],
             allow_unused=True,
-            create_graph=True,
+            create_graph=torch.is_grad_enabled(),
         )
     )
     return [next(found) if need else None for need in needed]

@@ -101,6 +101,10 @@ class RNNCell(nn.Module):
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Create the parameters that depend on the input size; here there are none."""
 
+    def _features_of(self, inputs: Any) -> Tensor | None:
+        """What of the inputs of a step `build` is told the shape of; here the one tensor that they are."""
+        return inputs if isinstance(inputs, Tensor) else None
+
     def check_step(self, inputs: Any, state: Any) -> None:
         """Raise if `inputs` and `state` do not fit the cell; here anything does until `forward` says otherwise."""
 
@@ -247,8 +251,9 @@ def build_for(cell: Any, inputs: Any, state: Any) -> None:
     if not isinstance(cell, RNNCell):
         return
     cell.check_step(inputs, state)
-    if isinstance(inputs, Tensor):
-        cell.build(inputs.shape, dtype=floating_dtype([inputs, state]), device=inputs.device)
+    features = cell._features_of(inputs)
+    if features is not None:
+        cell.build(features.shape, dtype=floating_dtype([features, state]), device=features.device)
 
 
 def floating_dtype(tree: Any) -> torch.dtype | None:

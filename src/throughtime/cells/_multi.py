@@ -75,6 +75,10 @@ class MultiRNNCell(RNNCell):
             return tuple(initial_state(cell, batch_size, dtype) for cell in self.cells)
         return tuple(cell.zero_state(batch_size, dtype, device=device) for cell in self.cells)
 
+    def _features_of(self, inputs: Any) -> Tensor | None:
+        first = self.cells[0]
+        return first._features_of(inputs) if isinstance(first, RNNCell) else super()._features_of(inputs)
+
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build every cell for the width it will see."""
         width = input_width(inputs_shape)

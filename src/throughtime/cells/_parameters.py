@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
@@ -63,6 +64,16 @@ class ParameterScope(LazyModuleMixin, nn.Module):
 
 # Two threads that make the first call of a cell must not both build it, nor run on parameters that are half made.
 building = threading.RLock()
+
+
+def _after_fork() -> None:
+    # Another thread may have been building when the process forked.
+    global building  # noqa: PLW0603
+    building = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class BuiltOnce(LazyModuleMixin):
@@ -124,16 +135,20 @@ class LazyCell(BuiltOnce, RNNCell):
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
         shapes = self.parameter_shapes(input_width(inputs_shape))
         with building:
-            for path, shape in shapes.items():
+            made = [path for path in shapes if is_lazy(attrgetter(path)(self))]
+            for path in made:
                 parameter = attrgetter(path)(self)
-                if is_lazy(parameter):
-                    with torch.inference_mode(False), torch.no_grad():
-                        parameter.materialize(shape, **self._placement(parameter, dtype, device))
-                        self._initializers[path](parameter)
+                with torch.inference_mode(False), torch.no_grad():
+                    parameter.materialize(shapes[path], **self._placement(parameter, dtype, device))
+                    self._initializers[path](parameter)
+            self._complete(made)
             # Done with: a user's lambda would keep a built cell from being pickled.
             self._initializers.clear()
             for module in (self, *(part for part in self._modules.values() if isinstance(part, ParameterScope))):
                 _end_laziness(module)
+
+    def _complete(self, made: Sequence[str]) -> None:
+        """For initial values that depend on each other: parameters with these paths have just got theirs."""
 
     def _placement(self, parameter: Tensor, dtype: torch.dtype | None, device: Any) -> dict[str, Any]:
         """Where to make a parameter: as the constructor or `.to()` said, else as the first inputs are."""
@@ -148,13 +163,15 @@ class LazyCell(BuiltOnce, RNNCell):
         """Lazy modules ask this of their own parameters; ours may also lie one scope down."""
         return not self.built
 
-    def initialize_parameters(self, inputs: Tensor, state: Any = None) -> None:
+    def initialize_parameters(self, inputs: Any, state: Any = None) -> None:
         """Called by torch before the first step."""
         if not self.built:
             self.check_step(inputs, state)
+            features = self._features_of(inputs)
+            assert features is not None
             # Autocast lowers the dtype of inputs on the way, but never that of parameters.
-            dtype = None if autocast_on(inputs.device) else inputs.dtype
-            self.build(inputs.shape, dtype=dtype, device=inputs.device)
+            dtype = None if autocast_on(features.device) else features.dtype
+            self.build(features.shape, dtype=dtype, device=features.device)
 
 
 def _end_laziness(module: Any) -> None:

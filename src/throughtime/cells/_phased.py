@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from throughtime._errors import check_flag, check_number, problem, type_name
-from throughtime._tensors import is_lazy
-from throughtime.cells._base import floating_dtype
 from throughtime.cells._lstm import LSTMStateTuple
-from throughtime.cells._parameters import building, check_inputs, glorot_uniform, zeros
+from throughtime.cells._parameters import check_inputs, glorot_uniform, zeros
 from throughtime.cells._vectors import MemoryCell
 
 
@@ -92,22 +91,17 @@ class PhasedLSTMCell(MemoryCell):
             "ratio_on": (units,),
         }
 
-    def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
-        """Make the parameters; a phase is anywhere within its own period."""
-        with building:
-            is_new = is_lazy(self.phase)
-            super().build(inputs_shape, dtype=dtype, device=device)
-            if is_new:
-                with torch.no_grad():
-                    self.phase.mul_(self.period)
-                self.ratio_on.requires_grad_(self.trainable_ratio_on)
+    def _complete(self, made: Sequence[str]) -> None:
+        """A phase is anywhere within its own period."""
+        if "phase" in made:
+            with torch.no_grad():
+                self.phase.mul_(self.period)
+            self.ratio_on.requires_grad_(self.trainable_ratio_on)
 
-    def initialize_parameters(self, inputs: Any, state: Any = None) -> None:
-        """Called by torch before the first step; the features of the pair say how wide the cell is."""
-        if not self.built:
-            self.check_step(inputs, state)
-            features = inputs[1]
-            self.build(features.shape, dtype=floating_dtype([features]), device=features.device)
+    def _features_of(self, inputs: Any) -> Tensor | None:
+        """The features of the pair: times are of width one."""
+        features: Tensor = inputs[1]
+        return features
 
     def check_step(self, inputs: Any, state: Any) -> None:
         """The inputs are times [B, 1] and features [B, I] that fit the kernels, and the state fits them."""

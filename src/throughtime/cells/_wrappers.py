@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import check_callable, problem, shape_of
@@ -48,6 +48,9 @@ class CellWrapper(Wrapping, RNNCell):
         super().__init__()
         check_cell("cell", cell)
         self.cell = cell
+
+    def _features_of(self, inputs: Any) -> Tensor | None:
+        return self.cell._features_of(inputs) if isinstance(self.cell, RNNCell) else super()._features_of(inputs)
 
     def check_step(self, inputs: Any, state: Any) -> None:
         """What fits the cell inside fits."""
@@ -143,7 +146,7 @@ class DeviceWrapper(CellWrapper):
 
     def _bring(self, tree: Any) -> Any:
         """Tensors moved to the device; what is no tensor stays."""
-        return _nest.map_leaves(lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, tree)
+        return _nest.map_leaves(lambda x: x.to(self.device) if isinstance(x, Tensor) else x, tree)
 
 
 def _check_device(device: Any) -> torch.device:
