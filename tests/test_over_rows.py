@@ -147,10 +147,10 @@ def ran(nodes: list[Node], gives: list[Value], given: dict[Value, Tensor]) -> tu
 
 
 def test_products_with_one_gradient_and_its_sum_become_one_operation() -> None:
-    x, h, g = value("x", ROWS, 3), value("h", ROWS, 4), value("g", ROWS, 5)
+    x, h, g = value("x", ROWS, 3), value("h", ROWS, 4), value("g", ROWS, 9)
     (of_x, first), (of_h, second), (flat, sums) = gradients(x, g, "of_x"), gradients(h, g, "of_h"), bias_of(g)
     given = {one: rows(9, one.row_size, torch.float32) for one in (x, h, g)}
-    matrix = value("matrix", 7, 5)
+    matrix = value("matrix", 7, 9)
     together = [*first, *second, Node(aten.cat.default, ([of_x, of_h], 0), {}, (matrix,)), *sums]
     assert [node.target for node in rephrase(together, [matrix, flat], by_kernels=True)] == [OVER_ROWS]
     check_close("joined", expected(given[g], [given[x], given[h]]), ran(together, [matrix, flat], given))
@@ -183,22 +183,28 @@ def test_the_other_way_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wide", "dtype", "biased"), [(1 << 10, torch.float32, True), (3, torch.bfloat16, True), (3, torch.float32, False)]
+    ("wide", "columns", "dtype", "biased"),
+    [
+        (1 << 10, 1 << 10, torch.float32, True),
+        (3, 7, torch.float32, True),
+        (3, 9, torch.bfloat16, True),
+        (3, 9, torch.float32, False),
+    ],
 )
-def test_what_is_left_to_torch(wide: int, dtype: torch.dtype, biased: bool) -> None:
-    x, g = value("x", ROWS, wide, dtype=dtype), value("g", ROWS, 1 << 10, dtype=dtype)
+def test_what_is_left_to_torch(wide: int, columns: int, dtype: torch.dtype, biased: bool) -> None:
+    x, g = value("x", ROWS, wide, dtype=dtype), value("g", ROWS, columns, dtype=dtype)
     (of_x, nodes), (flat, sums) = gradients(x, g, "of_x"), bias_of(g)
     gives = [of_x, flat] if biased else [of_x]
     assert "mm" in [node.name for node in rephrase([*nodes, *sums], gives, by_kernels=True)]
 
 
 def test_a_product_that_depends_on_another_is_made_after_it() -> None:
-    x, g, changed = value("x", ROWS, 3), value("g", ROWS, 3), value("changed", ROWS, 3)
+    x, g, changed = value("x", ROWS, 9), value("g", ROWS, 9), value("changed", ROWS, 9)
     (of_x, first), (of_changed, second), (flat, sums) = (
         gradients(x, g, "of_x"), gradients(changed, g, "of_changed"), bias_of(g),
     )  # fmt: skip
     nodes = [*first, Node(aten.mm.default, (x, of_x), {}, (changed,)), *second, *sums]
-    given = {one: rows(9, 3, torch.float32) for one in (x, g)}
+    given = {one: rows(9, 9, torch.float32) for one in (x, g)}
     want = given[x].T @ given[g]
     found = ran(nodes, [of_x, of_changed, flat], given)
     check_close("in order", (want, (given[x] @ want).T @ given[g], given[g].sum(0)), found)
@@ -206,20 +212,20 @@ def test_a_product_that_depends_on_another_is_made_after_it() -> None:
 
 def test_what_uses_a_gradient_comes_after_it() -> None:
     """A cell that is used twice has the sum of two gradients, for which the first waits."""
-    x, g, h, f = (value(name, ROWS, 3) for name in "xghf")
+    x, g, h, f = (value(name, ROWS, 9) for name in "xghf")
     pairs = [(*gradients(x, g, "one"), *bias_of(g)), (*gradients(h, f, "other"), *bias_of(f))]
-    total, bias = value("total", 3, 3), value("bias", 3)
+    total, bias = value("total", 9, 9), value("bias", 9)
     nodes = [node for _, products, _, sums in pairs for node in (*products, *sums)]
     nodes.append(Node(aten.add.Tensor, (pairs[0][0], pairs[1][0]), {}, (total,)))
     nodes.append(Node(aten.add.Tensor, (pairs[0][2], pairs[1][2]), {}, (bias,)))
-    given = {one: rows(9, 3, torch.float32) * index for index, one in enumerate((x, g, h, f), 1)}
+    given = {one: rows(9, 9, torch.float32) * index for index, one in enumerate((x, g, h, f), 1)}
     want = (given[x].T @ given[g] + given[h].T @ given[f], given[g].sum(0) + given[f].sum(0))
     check_close("sums", want, ran(nodes, [total, bias], given))
 
 
 @pytest.mark.parametrize("make", [tt.BasicLSTMCell, tt.GRUCell, tt.BasicRNNCell])
 def test_kernels_make_the_gradients_of_their_matrices_themselves(make: Any) -> None:
-    cell = make(6, input_size=3)
+    cell = make(12, input_size=3)
     made: list[str] = []
     compiled = TorchFunction.__init__
 

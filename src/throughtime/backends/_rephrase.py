@@ -16,6 +16,8 @@ _WIDE = 128
 _LARGEST = 1 << 19
 """Numbers in a gradient up to which our own machine code makes it; torch copies rows to where they are nearer."""
 
+_NARROWEST = 8
+"""Columns of a gradient that are worth a panel, which has twice as many; a turned one has its sums in the rest."""
 _PLAIN: tuple[set[torch.dtype], ...] = ({torch.float32}, {torch.float64})
 
 
@@ -195,10 +197,11 @@ def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
         before = {value for node in Graph(changed).needed_for([g, *lefts]) for value in node.results}
         numbers, dtypes = g.row_size * sum(left.row_size for left in lefts), {value.dtype for value in (g, *lefts)}
-        if numbers > _LARGEST or dtypes not in _PLAIN or gone & before:
+        is_turned = g is not total.values[0]
+        if numbers > _LARGEST or dtypes not in _PLAIN or gone & before or (g.row_size < _NARROWEST and not is_turned):
             continue
         heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
-        made = _as_one_operation(g, lefts, heights, total.result, sum_parts=g is not total.values[0])
+        made = _as_one_operation(g, lefts, heights, total.result, sum_parts=is_turned)
         changed = _when_needed([*(node for node in changed if gone.isdisjoint(node.results)), *made], results)
     return changed
 

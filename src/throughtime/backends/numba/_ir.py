@@ -187,6 +187,13 @@ class Builder:
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         self.void(f"store {value}, {pointer}, align {align or SIZES.get(value.element, 8)}")
 
+    def arguments(self, frame: Value, names: Sequence[str], pointers: frozenset[str]) -> dict[str, Value]:
+        """What a frame holds: one 64-bit number or address for each name."""
+        return {
+            name: self.load("ptr" if name in pointers else "i64", self.advance(frame, place, 8))
+            for place, name in enumerate(names)
+        }
+
     def _open(self, label: str) -> None:
         self._lines.append(f"{label}:")
         self._block = label

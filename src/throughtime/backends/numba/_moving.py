@@ -60,14 +60,6 @@ def _library() -> Library:
     return load(module([_move(), _shift()]))
 
 
-def _arguments(b: Builder, names: Sequence[str]) -> dict[str, Value]:
-    frame = b.parameters["frame"]
-    return {
-        name: b.load("ptr" if name in _POINTERS else "i64", b.advance(frame, place, 8))
-        for place, name in enumerate(names)
-    }
-
-
 def _entry(b: Builder, table: Value, place: Value) -> Value:
     return b.load("i64", b.advance(table, place, 8))
 
@@ -88,7 +80,7 @@ def _clear(b: Builder, target: Value, size: Value) -> None:
 
 def _move() -> Builder:
     b = Builder("move", [("frame", "ptr noalias")])
-    p = _arguments(b, MOVE)
+    p = b.arguments(b.parameters["frame"], MOVE, _POINTERS)
     zero = integer(0)
     unpack = b.compare("ne", p["unpack"], zero)
     is_state = b.compare("eq", p["time"], zero)
@@ -121,7 +113,7 @@ def _move() -> Builder:
 
 def _shift() -> Builder:
     b = Builder("shift", [("frame", "ptr noalias")])
-    p = _arguments(b, SHIFT)
+    p = b.arguments(b.parameters["frame"], SHIFT, _POINTERS)
     first = b.binary("mul", _entry(b, p["active"], integer(0)), p["size"])
     _copy(b, _row(b, p["out"], _entry(b, p["offset"], integer(0)), p["size"]), p["initial"], first)
     count = b.binary("sub", p["steps"], integer(1))

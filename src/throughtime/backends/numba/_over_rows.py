@@ -27,8 +27,7 @@ from throughtime.backends.numba._ir import (
 )
 from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load
 from throughtime.backends.numba._llvm import host
-from throughtime.backends.numba._products import PANEL_VECTORS, UNROLL
-from throughtime.backends.numba._products import _multiply as multiply
+from throughtime.backends.numba._products import PANEL_VECTORS, UNROLL, multiply
 from throughtime.backends.numba._team import is_usable, team
 
 DEPTH = 192
@@ -219,10 +218,10 @@ def _copy_and_sum(b: Builder, kind: str, g: Value, panel: Value, panel_row: int,
 def _over_rows(width: int, element: str) -> Builder:
     """Groups of panels one after another, each through all rows; what a matrix ends with may be less than a panel."""
     b = Builder("over_rows", [("frame", "ptr noalias")])
-    p, size = _arguments(b, b.parameters["frame"], FRAME), SIZES[element]
+    p, size = b.arguments(b.parameters["frame"], FRAME, _POINTERS), SIZES[element]
     # Sums of a panel that is not whole lie behind the panels until they are complete, and exact ones of columns there.
     edge, edge_row = b.advance(p["scratch"], GROUP * DEPTH * width * size), integer(width * size)
-    near = b.advance(edge, p["features"], width * size)
+    all_exact = b.advance(edge, p["features"], width * size)
     has_beside = b.compare("ne", p["beside"], Value("ptr", "null"))
     wanted = b.binary("add", p["columns"], b.convert("zext", has_beside, "i64"))
     panels = b.binary("sdiv", b.binary("add", wanted, integer(width - 1)), integer(width))
@@ -236,10 +235,10 @@ def _over_rows(width: int, element: str) -> Builder:
                 column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                 packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
                 left, sums = b.binary("sub", p["columns"], column), b.advance(p["sums"], column, size)
-                exact = b.advance(near, panel.index, width * 8)
+                exact = b.advance(all_exact, panel.index, width * 8)
                 _call(b, "@pack", b.advance(g, column, size), p["g_row"], depth, left, packed, sums, exact, first)
             with b.loop(p["parts"], stem="part") as (part, _):
-                q = _arguments(b, b.advance(p["table"], part.index, 8 * len(PART)), PART)
+                q = b.arguments(b.advance(p["table"], part.index, 8 * len(PART)), PART, _POINTERS)
                 a = b.advance(q["a"], b.binary("mul", deep.index, q["a_row"]))
                 with b.loop(here, stem="panel") as (panel, _):
                     column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
@@ -249,7 +248,13 @@ def _over_rows(width: int, element: str) -> Builder:
                     c = b.advance(c, b.binary("mul", q["first"], c_row))
                     packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
                     _call(b, "@part", a, q["a_row"], q["width"], packed, depth, first, c, c_row)
-    rest = b.binary("srem", p["columns"], integer(width))
+    _leave_edge(b, p, edge, has_beside, width, element)
+    return b
+
+
+def _leave_edge(b: Builder, p: dict[str, Value], edge: Value, has_beside: Value, width: int, element: str) -> None:
+    """The sums of the last panel, if it is not whole, to where they belong: its columns, and beside them the ones."""
+    size, rest = SIZES[element], b.binary("srem", p["columns"], integer(width))
     with b.loop(p["features"], stem="feature") as (feature, _):
         source = b.advance(edge, feature.index, width * size)
         out = b.advance(p["out"], b.binary("sub", p["columns"], rest), size)
@@ -258,7 +263,6 @@ def _over_rows(width: int, element: str) -> Builder:
             b.store(b.load(element, b.advance(source, number.index, size)), b.advance(out, number.index, size))
         with b.when(has_beside):
             b.store(b.load(element, b.advance(source, rest, size)), b.advance(p["beside"], feature.index, size))
-    return b
 
 
 def _least(b: Builder, value: Value, most: int) -> Value:
@@ -267,10 +271,3 @@ def _least(b: Builder, value: Value, most: int) -> Value:
 
 def _call(b: Builder, function: str, *arguments: Value) -> None:
     b.void(f"call void {function}({', '.join(map(str, arguments))})")
-
-
-def _arguments(b: Builder, base: Value, names: Sequence[str]) -> dict[str, Value]:
-    return {
-        name: b.load("ptr" if name in _POINTERS else "i64", b.advance(base, place, 8))
-        for place, name in enumerate(names)
-    }

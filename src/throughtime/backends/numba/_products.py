@@ -75,7 +75,7 @@ def _tile(rows: int, panels: int, lanes: int, element: str) -> Builder:
             for deep in range(turn):
                 left = [b.advance(place, deep * size) for place in lefts]
                 right = [b.advance(place, deep * PANEL_VECTORS * width) for place in rights]
-                totals = _multiply(b, left, right, totals)
+                totals = multiply(b, left, right, totals)
             moved = [b.advance(place, turn * size) for place in lefts]
             moved += [b.advance(place, turn * PANEL_VECTORS * width) for place in rights]
             for phi, following in zip(phis, [*totals, *moved], strict=True):
@@ -88,7 +88,7 @@ def _tile(rows: int, panels: int, lanes: int, element: str) -> Builder:
     return b
 
 
-def _multiply(b: Builder, left: list[Value], right: list[Value], totals: list[Value]) -> list[Value]:
+def multiply(b: Builder, left: list[Value], right: list[Value], totals: list[Value]) -> list[Value]:
     """The sums, row by row, with one row of the matrix: a number of each row times the vectors of each panel."""
     kind, element = totals[0].type, totals[0].element
     lanes, width = totals[0].lanes, totals[0].lanes * SIZES[element]
