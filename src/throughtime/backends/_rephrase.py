@@ -196,9 +196,10 @@ def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         lefts = [left for parts in wholes.values() for left in parts.values()]
         gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
         before = {value for node in Graph(changed).needed_for([g, *lefts]) for value in node.results}
-        numbers, dtypes = g.row_size * sum(left.row_size for left in lefts), {value.dtype for value in (g, *lefts)}
-        is_turned = g is not total.values[0]
-        if numbers > _LARGEST or dtypes not in _PLAIN or gone & before or (g.row_size < _NARROWEST and not is_turned):
+        dtypes, is_turned = {value.dtype for value in (g, total.result, *lefts)}, g is not total.values[0]
+        is_large = g.row_size * sum(left.row_size for left in lefts) > _LARGEST
+        is_narrow = g.row_size < _NARROWEST and not is_turned
+        if is_large or is_narrow or dtypes not in _PLAIN or gone & before:
             continue
         heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
         made = _as_one_operation(g, lefts, heights, total.result, sum_parts=is_turned)
