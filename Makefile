@@ -24,7 +24,7 @@ test: setup  ## all tests, in parallel; says at the end what they covered
 	$(PYTEST)
 
 test-gpu: setup  ## conformance of kernels on a GPU
-	$(BIN)/pytest -q tests/gpu
+	$(PYTEST) -q tests/gpu
 
 sanitize: setup  ## small kernels under memcheck and racecheck of compute-sanitizer
 	$(BIN)/python tools/sanitize.py --save benchmarks/results/$$(date +%F)-gpu-sanitizer.txt
