@@ -15,7 +15,7 @@ from triton.runtime import interpreter
 import throughtime as tt
 from gpu_cases import CELLS, Batch, check, check_states
 from throughtime.backends.triton import _kernel
-from throughtime.backends.triton._geometry import Card, Geometry, Load, candidates
+from throughtime.backends.triton._geometry import Card, Geometry, Load, candidates, share
 
 _patch = interpreter._patch_lang_tensor
 
@@ -72,6 +72,34 @@ def test_every_way_to_multiply(
     # Columns of exact products are not taken from shared memory as operands; here all products are exact.
     monkeypatch.setattr(_kernel, "precision", lambda: "tf32")
     check(name, Batch(19, 3, units), dtype, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "dtype", "units"),
+    [
+        ("LSTM", 0, torch.float32, 91),
+        ("LSTM", 64, torch.float32, 92),
+        ("GRU", 64, torch.float16, 93),
+        ("RNN", 128, torch.float16, 150),
+    ],
+)
+def test_columns_that_do_not_stay_on_chip(
+    name: str, kept: int, dtype: torch.dtype, units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of so many features stay, the others come from memory at every step."""
+    streamed: list[bool] = []
+
+    def choose(load: Load, _batch: int, card: Card, *_: object, ragged: bool = False) -> Geometry:
+        shape = next(shape for shape in candidates(load, card) if shape.rows == 16 and not shape.direct)
+        shares = [share(group, shape) for group in load.groups]
+        resident = tuple(min(kept // shape.ways, features) for features in shares)
+        streamed.append(any(few < all_ for few, all_ in zip(resident, shares, strict=True)))
+        return replace(shape, resident=resident)
+
+    monkeypatch.setattr(_kernel, "choose", choose)
+    check(name, Batch(19, 3, units), dtype, "cpu")
+    assert streamed
+    assert all(streamed)
 
 
 @pytest.mark.parametrize("form", ["lengths", "packed"])

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -240,13 +242,26 @@ def test_what_cannot_be_recorded_leaves_the_process_as_it_was(monkeypatch: pytes
             torch.testing.assert_close(run(other, y, "aten"), expected)
 
 
-def test_a_second_device() -> None:
+@pytest.mark.parametrize("options", [{}, {"swap_memory": True}, {"checkpoint_every": 7}], ids=str)
+@pytest.mark.parametrize("lengths", [None, [40, 0, 13, 39, 1]], ids=["dense", "lengths"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "graphs"])
+def test_a_second_device(dtype: torch.dtype, lengths: list[int] | None, options: dict[str, Any]) -> None:
+    """Whichever device is the current one: a call belongs to that of its inputs."""
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
-    cell, x = small()
-    want = run(cell, x, "reference")
-    for device in ("cuda:1", "cuda:0", "cuda:1"):
-        torch.testing.assert_close(run(cell.to(device), x.to(device)).cpu(), want.cpu())
+    cell, x = tt.LSTMCell(70, input_size=8, dtype=dtype), torch.randn(5, 40, 8, dtype=dtype)
+
+    def train(device: str, backend: str) -> list[Tensor]:
+        own, inputs = copy.deepcopy(cell).to(device), x.to(device).requires_grad_()
+        with tt.backend(backend):
+            outputs, state = tt.dynamic_rnn(own, inputs, lengths, dtype=dtype, **options)
+        found = torch.autograd.grad([outputs.sum(), state.c.sum()], [inputs, *own.parameters()])
+        return [leaf.cpu() for leaf in (outputs, *state, *found)]
+
+    want = train("cpu", "reference")
+    for current, device in itertools.product((0, 1), ("cuda:1", "cuda:0")):
+        with torch.cuda.device(current):
+            torch.testing.assert_close(train(device, "auto"), want)
 
 
 # torch uses what it has deprecated, and gives advice.
