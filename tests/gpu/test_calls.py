@@ -1,17 +1,22 @@
-"""What calls keep on a card from one to the next: lengths, zeros, rooms to exchange rows. `make test-gpu`."""
+"""What calls keep on a card from one to the next: lengths, zeros, rooms to exchange rows. `make test-gpu`.
+
+And what becomes of it when somebody records whole training steps, or when memory runs out in the middle of one.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.utils import _pytree as pytree
 
 import throughtime as tt
-from throughtime.backends import _zeros
+from throughtime.backends import _keeping, _zeros
 from throughtime.backends.triton import _launch
 
 pytestmark = [
@@ -139,7 +144,130 @@ def test_zeros_that_are_shared_stay_zeros(dtype: torch.dtype) -> None:
                 outputs, last = tt.dynamic_rnn(cell, x, lengths, dtype=dtype)
                 outputs.sum().backward()
                 with torch.no_grad():
-                    for leaf in torch.utils._pytree.tree_leaves(last):
+                    for leaf in pytree.tree_leaves(last):
                         leaf.add_(1)
     assert _zeros._KEPT
     assert not any(bool(zeros.any()) for zeros in _zeros._KEPT.values())
+
+
+LENGTHS = [12, 3, 0, 7, 1, 11, 12, 5, 2]
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+
+def step(cell: Any, x: Tensor, lengths: Any = None, **options: Any) -> list[Tensor]:
+    """A training step without its optimiser: outputs, states, all gradients."""
+    leaves = pytree.tree_leaves(tt.dynamic_rnn(cell, x, lengths, dtype=x.dtype, **options))
+    gradients = torch.autograd.grad(sum(leaf.square().sum() for leaf in leaves), [x, *cell.parameters()])
+    return [leaf.detach() for leaf in (*leaves, *gradients)]
+
+
+def check_close(found: Any, wanted: Any) -> None:
+    for place, (got, want) in enumerate(zip(found, wanted, strict=True)):
+        error = float((got - want).norm() / want.norm().clamp_min(1e-6))
+        assert error <= TOLERANCE[got.dtype], f"tensor {place}: {error:.1e}"
+
+
+def case_of(units: int, dtype: torch.dtype, batch: int = 9, time: int = 12) -> tuple[Any, Tensor]:
+    cell = tt.LSTMCell(units, input_size=8).to("cuda", dtype)
+    return cell, torch.randn(batch, time, 8).to("cuda", dtype).requires_grad_()
+
+
+# torch notes that the nodes of the parameters belong to another stream.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
+@pytest.mark.parametrize("swap", [False, True], ids=["plain", "swapped"])
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "lengths"])
+@pytest.mark.parametrize(("units", "dtype"), [(150, torch.float32), (24, torch.float64)], ids=["kernels", "graphs"])
+def test_graphs_of_whole_training_steps(
+    units: int, dtype: torch.dtype, lengths: Any, swap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both passes in one graph, replayed on other numbers and weights; calls in between change nothing."""
+    # What is recorded stays on the card.
+    monkeypatch.setattr(_keeping, "BLOCK_BYTES", 2**14)
+    monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**14)
+    cell, x = case_of(units, dtype)
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            step(cell, x, lengths, swap_memory=swap)
+    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step(cell, x, lengths, swap_memory=swap)
+    for factor in (2.0, -0.5):
+        with torch.no_grad():
+            x.mul_(factor)
+            cell.kernel.mul_(1.1)
+        graph.replay()
+        with tt.backend("reference"):
+            check_close(captured, step(cell, x, lengths))
+        step(cell, x, lengths, swap_memory=swap)
+
+
+class Unrolled(nn.Module):
+    """A module, as `make_graphed_callables` wants it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = tt.LSTMCell(70, input_size=8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return tt.dynamic_rnn(self.cell, x, LENGTHS, dtype=x.dtype)[0]
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "graphs"])
+def test_make_graphed_callables(dtype: torch.dtype) -> None:
+    model = Unrolled().to("cuda", dtype)
+    x = torch.randn(9, 12, 8).to("cuda", dtype).requires_grad_()
+    want = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+    graphed = torch.cuda.make_graphed_callables(model, (torch.randn_like(x).requires_grad_(),))
+    check_close(torch.autograd.grad(graphed(x).square().sum(), [x, *model.parameters()]), want)
+
+
+@pytest.fixture
+def allow() -> Iterator[Callable[[int], None]]:
+    """Allow so many bytes beyond what is in use."""
+
+    def set_limit(more: int) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
+
+    yield set_limit
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.parametrize("swap", [False, True], ids=["plain", "swapped"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernels", "graphs"])
+def test_memory_that_runs_out_in_the_backward_pass(
+    dtype: torch.dtype, swap: bool, allow: Callable[[int], None]
+) -> None:
+    """Other calls work, and the same backward pass does when there is memory again."""
+    cell, small = case_of(256, dtype, time=40)
+    want = step(cell, small)
+    x = case_of(256, dtype, batch=64, time=4000)[1]
+    outputs = tt.dynamic_rnn(cell, x, dtype=dtype, swap_memory=swap)[0]
+    loss = outputs.square().sum()
+    allow(2**27)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.autograd.grad(loss, [x, *cell.parameters()], retain_graph=True)
+    check_close(step(cell, small), want)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    found = torch.autograd.grad(loss, [x, *cell.parameters()])
+    plain = tt.dynamic_rnn(cell, x, dtype=dtype)[0]
+    check_close(found, torch.autograd.grad(plain.square().sum(), [x, *cell.parameters()]))
+
+
+def test_memory_that_runs_out_while_blocks_are_sent(allow: Callable[[int], None]) -> None:
+    cell, small = case_of(256, torch.float32, time=40)
+    want = step(cell, small)
+    x = case_of(256, torch.float32, batch=64, time=6000)[1]
+    allow(2**28)
+    with pytest.raises(torch.OutOfMemoryError):
+        step(cell, x, swap_memory=True)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    check_close(step(cell, small), want)
+    check_close(step(cell, x, swap_memory=True), step(cell, x))

@@ -131,7 +131,7 @@ class LoopKernel:
         return found
 
     def seconds(self, batch: int, device: torch.device, *, ranked: bool = False) -> float:
-        """What a step of a dense batch should take, or by how much it is `ranked` when geometries are chosen."""
+        """What a step of a dense batch should take; or what it is `ranked` by among geometries, rather more."""
         load, shape, card = self._loads[precision() == EXACT], self.geometry(batch, device), card_of(device)
         return seconds(load, shape, batch, card, ragged=False) if ranked else expected_seconds(load, shape, batch, card)
 
