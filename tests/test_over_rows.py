@@ -210,6 +210,15 @@ def test_a_product_that_depends_on_another_is_made_after_it() -> None:
     check_close("in order", (want, (given[x] @ want).T @ given[g], given[g].sum(0)), found)
 
 
+@pytest.mark.parametrize(("x_wide", "h_wide", "taken"), [(3, 64, 3), (16, 9, 9), (16, 64, 64), (16, 32, None)])
+def test_sums_where_there_is_room_for_them(x_wide: int, h_wide: int, taken: int | None) -> None:
+    """Of products of the same turned side, the one whose last panel is not full, or else one of many panels."""
+    x, h, g = value("x", ROWS, x_wide), value("h", ROWS, h_wide), value("g", ROWS, 12)
+    (of_x, first), (of_h, second), (flat, sums) = gradients(g, x, "of_x"), gradients(g, h, "of_h"), bias_of(g)
+    nodes = rephrase([*first, *second, *sums], [of_x, of_h, flat], by_kernels=True)
+    assert [node.args[0].row_size for node in nodes if node.target is OVER_ROWS] == ([] if taken is None else [taken])
+
+
 def test_what_uses_a_gradient_comes_after_it() -> None:
     """A cell that is used twice has the sum of two gradients, for which the first waits."""
     x, g, h, f = (value(name, ROWS, 9) for name in "xghf")

@@ -16,6 +16,8 @@ _WIDE = 128
 _LARGEST = 1 << 19
 """Numbers in a gradient up to which our own machine code makes it; torch copies rows to where they are nearer."""
 
+_PANEL = 16
+"""Columns of float32 that a tile of such a product has, with vectors of 32 bytes."""
 _NARROWEST = 8
 """Columns of a gradient that are worth a panel, which has twice as many; a turned one has its sums in the rest."""
 _PLAIN: tuple[set[torch.dtype], ...] = ({torch.float32}, {torch.float64})
@@ -233,11 +235,16 @@ def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> 
     pieces = (
         producer.args[0] if producer is not None and producer.name == "cat" and producer.arg("dim") == 1 else [source]
     )
-    of_it = [whole for whole, parts in named.items() if list(parts.values()) in (pieces, [source])]
-    if not of_it:
+    widths = {
+        whole: products[wholes[whole][0]][1].row_size
+        for whole, parts in named.items()
+        if list(parts.values()) in (pieces, [source])
+    }
+    # A panel that is not full has room for the sum; where all are, one more must be a small part of many.
+    with_room = [whole for whole in widths if widths[whole] % _PANEL]
+    best = min(with_room, key=widths.__getitem__) if with_room else max(widths, key=widths.__getitem__, default=None)
+    if best is None or (not with_room and widths[best] < 4 * _PANEL):
         return None
-    # A panel that is not full has room for the sum.
-    best = min(of_it, key=lambda whole: products[wholes[whole][0]][1].row_size)
     return products[wholes[best][0]][1], {best: named[best]}
 
 
