@@ -61,7 +61,7 @@ def test_a_forked_process_has_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(_touch.os, "sched_getaffinity", lambda _: {0, 1})
     _touch.touch_ahead(np.empty(BYTES, dtype=np.uint8))
     parent = _touch._toucher
-    _touch._after_fork()
+    _touch._renew()
     assert _touch._toucher is not parent
     _touch.touch_ahead(np.empty(BYTES, dtype=np.uint8))
     assert _touch._toucher._started

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import threading
 from functools import lru_cache
 from typing import Any
@@ -18,15 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from throughtime._fork import after_fork
 from throughtime.backends._touch import touch_ahead
 
 # Below this size torch's memory is used again by the C library anyway.
-SMALLEST_BYTES = 1 << 22
+SMALLEST_BYTES = 1 << 18
 _ALIGNMENT = 64
 # Less is touched in the time that a thread takes to wake up.
 _WORTH_TOUCHING = 1 << 24
 # How much larger than wanted a piece of memory may be.
-_SLACK = 1.5
+_SLACK = 2
+# So much may be held beyond what was once in use, for batches whose sizes vary.
+_SPARE = 1 << 25
 
 
 class Reuse:
@@ -45,14 +47,14 @@ class Reuse:
             return sum(memory.nbytes for memory in tuple(self._free))
 
     def take(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """Memory of at least so many bytes: the smallest piece that fits, or a new one."""
+        """Memory of at least so many bytes: the smallest piece that fits and came back last, or a new one."""
         with self._lock:
             memory = self._fitting(nbytes)
             if memory is None:
                 memory = _new(nbytes)
             self._used_bytes += memory.nbytes
             self._most_bytes = max(self._most_bytes, self._used_bytes)
-            while self._free and self.free_bytes + self._used_bytes > self._most_bytes:
+            while self._free and self.free_bytes + self._used_bytes > self._most_bytes + _SPARE:
                 del self._free[0]
             return memory
 
@@ -62,7 +64,7 @@ class Reuse:
         if not fitting:
             return None
         # What comes back in the meantime is added at the end: places before it stay.
-        return self._free.pop(min(fitting, key=lambda index: pieces[index].nbytes))
+        return self._free.pop(min(fitting, key=lambda index: (pieces[index].nbytes, -index)))
 
     def give(self, memory: np.ndarray[Any, Any]) -> None:
         """Memory comes back."""
@@ -98,8 +100,7 @@ def _rounded(nbytes: int) -> int:
 
 
 REUSE = Reuse()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=REUSE.renew_lock)
+after_fork(REUSE.renew_lock)
 
 
 @lru_cache(maxsize=1024)

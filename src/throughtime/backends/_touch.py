@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from throughtime._fork import after_fork
+
 # Writes to every page without changing what is there, on Linux from 5.14 on; others answer that they do not know it.
 _POPULATE_WRITE = 23
 _PAGE = 1 << 12
@@ -66,14 +68,10 @@ def _madvise() -> Any:
 _toucher = _Toucher()
 
 
-def _after_fork() -> None:
-    # Threads do not survive a fork.
+@after_fork
+def _renew() -> None:
     global _toucher  # noqa: PLW0603
     _toucher = _Toucher()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def touch_ahead(memory: _Memory) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
 from throughtime._errors import check_callable, check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._fork import after_fork
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import RNNCell, check_no_reuse
 
@@ -66,14 +66,10 @@ class ParameterScope(LazyModuleMixin, nn.Module):
 building = threading.RLock()
 
 
-def _after_fork() -> None:
-    # Another thread may have been building when the process forked.
+@after_fork
+def _renew() -> None:
     global building  # noqa: PLW0603
     building = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class BuiltOnce(LazyModuleMixin):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from weakref import WeakValueDictionary
 
+from throughtime._fork import after_fork
 from throughtime.backends.numba._kernel import LoopKernel
 from throughtime.compiler._loop import LoopProgram
 
@@ -14,14 +14,10 @@ _kernels: WeakValueDictionary[str, LoopKernel] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def _after_fork() -> None:
-    # Another thread may have held the lock when the process forked.
+@after_fork
+def _renew() -> None:
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_loop(program: LoopProgram) -> LoopKernel:

@@ -7,22 +7,25 @@ from collections.abc import Sequence
 import torch
 
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, module
-from throughtime.backends.numba._layout import Layout, make_layout
+from throughtime.backends.numba._layout import Part, make_layout
 from throughtime.backends.numba._llvm import Host
 from throughtime.backends.numba._plan import Plan, ProductStage
 from throughtime.backends.numba._pointwise import MEMORY
+from throughtime.backends.numba._relay import RELAY, ROOMS
 from throughtime.backends.numba._rows import Array, Arrays, RowWriter
-from throughtime.compiler._loop import LoopProgram, Matrix, Op, Row
+from throughtime.compiler._loop import Ahead, LoopProgram, Matrix, Op, Row
 
 HEADER = (
     "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "block", "block_rows",
-    "scratch", "done", "product_f32", "product_f64",
+    "scratch", "rooms", "room_bytes", "relay", "assists", "done", "product_f32", "product_f64",
 )  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind.
 
-`block` is the number of steps that are prepared at a time, `block_rows` how many rows they have at most.
+`block` is the number of steps that are prepared at a time, `block_rows` how many rows they have at most. They are
+prepared in one room after another, `room_bytes` apart: 0 if there is one. Without a `relay` the walk prepares them all;
+with one there is another frame for whoever `assists`.
 """
-_ADDRESSES = frozenset({"active", "offset", "scratch", "product_f32", "product_f64"})
+_ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "product_f32", "product_f64"})
 ARGUMENTS = ("stream", "lagged", "initial", "constant", "matrix", "carried", "stored")
 
 
@@ -37,7 +40,9 @@ def slots(program: LoopProgram) -> dict[tuple[str, int], int]:
 
 def emit_kernel(plan: Plan, host: Host) -> str:
     """The module with the function `loop`, which takes the address of a frame."""
-    return module([_KernelWriter(plan, host).write()])
+    if plan.ahead is None:
+        return module([_Walk(plan, host).write()])
+    return module([_Walk(plan, host).write(), _Preparation(plan, plan.ahead, host).write()], globals_=[RELAY])
 
 
 class _Stages:
@@ -79,70 +84,28 @@ class _Stages:
         return self.b.advance(array.base, place.start, row.dtype.itemsize), array.stride
 
 
-class _KernelWriter:
-    """Writes the function `loop` of one plan."""
+class _Function:
+    """A function of the kernel, which finds its arguments in a frame."""
 
-    def __init__(self, plan: Plan, host: Host) -> None:
-        self.plan, self.program = plan, plan.program
-        self.b = b = Builder("loop", [("frame", "ptr noalias")])
-        self.layout = make_layout(plan, host)
-        self.header = {name: self._slot("ptr" if name in _ADDRESSES else "i64", place)
-                       for place, name in enumerate(HEADER)}  # fmt: skip
-        self.bases = {key: self._slot("ptr", place) for key, place in slots(self.program).items()}
-        matrices = [self.bases["matrix", index] for index, _ in enumerate(self.program.given_matrices)]
-        own = len(self.program.matrices)
-        self.stages = _Stages(b, plan, host, matrices[:own], self.header)
-        self.ahead = None if plan.ahead is None else _Stages(b, plan.ahead, host, matrices[own:], self.header)
-        self.fixed: Arrays = {}
-        self.prepared: Arrays = {}
-        self.edge = self.header["scratch"]
+    def __init__(self, plan: Plan, host: Host, builder: Builder) -> None:
+        self.program, self.layout = plan.program, make_layout(plan, host)
+        self.b, self.frame = builder, builder.parameters["frame"]
+        self.header = builder.arguments(self.frame, HEADER, _ADDRESSES)
+        places = slots(plan.program)
+        self.bases = {key: builder.load("ptr", builder.advance(self.frame, place, 8)) for key, place in places.items()}
+        # What the plan of the loop does not own is for what runs ahead of it.
+        fed = [] if self.program.ahead is None else self.program.ahead.feeds
+        self.own_streams = [index for index, _ in enumerate(self.program.streams) if index not in fed]
 
-    def _slot(self, kind: str, place: int) -> Value:
-        return self.b.load(kind, self.b.advance(self.b.parameters["frame"], place, 8))
+    def given(self, kind: str, first: int, last: int | None = None) -> list[Value]:
+        """The addresses of some arguments of a kind."""
+        found = [base for (other, _), base in self.bases.items() if other == kind]
+        return found[first:last]
 
-    def write(self) -> Builder:
-        b, head = self.b, self.header
-        self._divide_scratch(self.layout)
-        count = b.binary("sub", head["last"], head["first"])
-        with b.when(b.compare("sgt", count, integer(0))):
-            if self.ahead is None:
-                with b.loop(count, stem="step") as (counter, _):
-                    step, rows = self._step_of(counter.index)
-                    with b.when(b.compare("sgt", rows, integer(0))):
-                        self._emit_step(step, rows, {})
-            else:
-                self._blocks(self.ahead, count)
-        # For the thread that waits for this one.
-        done = b.advance(b.parameters["frame"], HEADER.index("done"), 8)
-        b.void(f"store atomic i64 1, {done} release, align 8")
-        return b
+    def steps(self) -> Value:
+        return self.b.binary("sub", self.header["last"], self.header["first"])
 
-    def _blocks(self, ahead: _Stages, count: Value) -> None:
-        """Some steps at a time: their rows side by side, what runs ahead on all of them, then step by step."""
-        b = self.b
-        with b.loop(count, self.header["block"], stem="block") as (block, _):
-            left = b.binary("sub", count, block.index)
-            steps = b.intrinsic("smin", left, self.header["block"])
-            with b.loop(steps, carry=[integer(0)], stem="gathered") as (gathered, (place,)):
-                step, rows = self._step_of(b.binary("add", block.index, gathered.index))
-                with b.when(b.compare("sgt", rows, integer(0))):
-                    self._gather(ahead.plan.program, step, place, rows)
-                total = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
-                gathered.feed(place, total)
-            with b.when(b.compare("sgt", total, integer(0))):
-                ahead.emit(self.prepared, total, self.edge, integer(0))
-                with b.loop(steps, carry=[integer(0)], stem="step") as (counter, (place,)):
-                    step, rows = self._step_of(b.binary("add", block.index, counter.index))
-                    with b.when(b.compare("sgt", rows, integer(0))):
-                        self._emit_step(step, rows, self._fed_arrays(place))
-                    counter.feed(place, b.binary("add", place, b.intrinsic("smax", rows, integer(0))))
-
-    def _emit_step(self, step: Value, rows: Value, fed: Arrays) -> None:
-        # To and fro through the panels of a matrix: what a step used last is still near when the next one begins.
-        back = self.b.binary("and", step, integer(1))
-        self.stages.emit(self.fixed | self._moving_arrays(step) | fed, rows, self.edge, back)
-
-    def _step_of(self, number: Value) -> tuple[Value, Value]:
+    def step_of(self, number: Value) -> tuple[Value, Value]:
         """The step that comes at this place of the walk, and how many rows of the shard are alive then."""
         b, head = self.b, self.header
         if self.program.reverse:
@@ -153,36 +116,116 @@ class _KernelWriter:
         last = b.intrinsic("smin", active, head["row_last"])
         return step, b.binary("sub", last, head["row_first"])
 
-    def _divide_scratch(self, layout: Layout) -> None:
-        """Arrays that stay where they are from step to step."""
+    def steps_of(self, block: Value) -> tuple[Value, Value]:
+        """The place in the walk where a block begins, and how many steps it has."""
+        b, most = self.b, self.header["block"]
+        start = b.binary("mul", block, most)
+        return start, b.intrinsic("smin", b.binary("sub", self.steps(), start), most)
+
+    def place(self, step: Value) -> Value:
+        """Where in a stream the first row of the shard lies."""
+        b, head = self.b, self.header
+        start = b.binary("mul", head["row_first"], head["row_stride"])
+        return b.binary("add", b.load("i64", b.advance(head["offset"], step, 8)), start)
+
+    def divide(self, part: Part, place: Value, rows: Value) -> tuple[Arrays, Value]:
+        """The arrays of a part of the scratch memory, and its edge."""
+        arrays: Arrays = {}
+        for key, size in part.sizes.items():
+            single = key[0] == "local"
+            arrays[key] = Array(place, integer(0 if single else size))
+            place = self.b.advance(place, size) if single else self.b.advance(place, rows, size)
+        return arrays, place
+
+    def room_of(self, block: Value) -> tuple[Arrays, Value]:
+        """The arrays in the room of a block, and their edge."""
+        b, head = self.b, self.header
+        number = b.binary("and", block, integer(ROOMS - 1))
+        room = b.advance(head["rooms"], b.binary("mul", number, head["room_bytes"]))
+        return self.divide(self.layout.block, room, head["block_rows"])
+
+
+class _Walk(_Function):
+    """Writes the function `loop`: through all steps of a shard."""
+
+    def __init__(self, plan: Plan, host: Host) -> None:
+        super().__init__(plan, host, Builder("loop", [("frame", "ptr noalias")]))
         b, program = self.b, self.program
+        self.stages = _Stages(b, plan, host, self.given("matrix", 0, len(program.matrices)), self.header)
         rows = b.binary("sub", self.header["row_last"], self.header["row_first"])
-        place = self.header["scratch"]
-        for arrays, part, count in (
-            (self.fixed, layout.step, rows),
-            (self.prepared, layout.block, self.header["block_rows"]),
-        ):
-            for key, size in part.items():
-                single = key[0] == "local"
-                arrays[key] = Array(place, integer(0 if single else size))
-                place = b.advance(place, size) if single else b.advance(place, count, size)
-        self.edge = place
-        own = len(program.constants)
-        for index, _ in enumerate(program.given_constants):
-            arrays, number = (self.fixed, index) if index < own else (self.prepared, index - own)
-            arrays["constant", number] = Array(self.bases["constant", index], integer(0))
+        self.fixed, self.edge = self.divide(self.layout.step, self.header["scratch"], rows)
+        self.fixed |= _constants(self.given("constant", 0, len(program.constants)))
         for index, carry in enumerate(program.carried):
             size = _bytes(carry.before)
             base = b.advance(self.bases["carried", index], self.header["row_first"], size)
             self.fixed["carried", index] = Array(base, integer(size))
 
+    def write(self) -> Builder:
+        b, steps = self.b, self.steps()
+        with b.when(b.compare("sgt", steps, integer(0))):
+            if self.program.ahead is None:
+                with b.loop(steps, stem="step") as (counter, _):
+                    step, rows = self.step_of(counter.index)
+                    with b.when(b.compare("sgt", rows, integer(0))):
+                        self._emit_step(step, rows, {})
+            else:
+                most = self.header["block"]
+                blocks = b.binary("sdiv", b.binary("add", steps, b.binary("sub", most, integer(1))), most)
+                self._blocks(self.program.ahead, blocks)
+        # For the thread that waits for this one.
+        done = b.advance(self.frame, HEADER.index("done"), 8)
+        b.void(f"store atomic i64 1, {done} release, align 8")
+        return b
+
+    def _blocks(self, ahead: Ahead, blocks: Value) -> None:
+        """Some steps at a time, as they are prepared; or prepare them for another who walks."""
+        b, relay = self.b, self.header["relay"]
+        walks = b.compare("eq", self.header["assists"], integer(0))
+        with b.when(walks):
+            b.void(f"call void @pack_own({relay})")
+            self._walk(ahead, blocks)
+        with b.when(b.binary("xor", walks, Value("i1", "true"))):
+            b.void(f"call void @assist({self.frame}, {relay}, {blocks})")
+
+    def _walk(self, ahead: Ahead, blocks: Value) -> None:
+        b, relay = self.b, self.header["relay"]
+        with b.loop(blocks, stem="block") as (block, _):
+            with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
+                b.void(f"call void @pack_for_blocks({relay})")
+                b.void(f"call void @prepare({self.frame}, {block.index})")
+            start, steps = self.steps_of(block.index)
+            room, _ = self.room_of(block.index)
+            with b.loop(steps, carry=[integer(0)], stem="step") as (counter, (place,)):
+                step, rows = self.step_of(b.binary("add", start, counter.index))
+                with b.when(b.compare("sgt", rows, integer(0))):
+                    self._emit_step(step, rows, self._fed_arrays(ahead, room, place))
+                following = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
+                more = b.compare("slt", b.binary("add", counter.index, integer(1)), steps)
+                with b.when(b.binary("and", more, b.compare("ne", relay, Value("ptr", "null")))):
+                    self._fetch(self._fed_arrays(ahead, room, following))
+                counter.feed(place, following)
+            b.void(f"call void @leave_behind({relay}, {block.index})")
+
+    def _fetch(self, arrays: Arrays) -> None:
+        """Ask for the first row of each array, which may be in the cache of another processor."""
+        b = self.b
+        b.declarations["prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        for (_, index), array in arrays.items():
+            with b.loop(integer(_bytes(self.program.streams[index])), 64, stem="line") as (line, _):
+                place = b.advance(array.base, line.index)
+                b.void(f"call void @llvm.prefetch.p0({place}, i32 0, i32 3, i32 1)")
+
+    def _emit_step(self, step: Value, rows: Value, fed: Arrays) -> None:
+        # To and fro through the panels of a matrix: what a step used last is still near when the next one begins.
+        back = self.b.binary("and", step, integer(1))
+        self.stages.emit(self.fixed | self._moving_arrays(step) | fed, rows, self.edge, back)
+
     def _moving_arrays(self, step: Value) -> Arrays:
         """Arrays with rows for every step, from the rows of this one (or of the one before) on."""
         b, head, program = self.b, self.header, self.program
         arrays: Arrays = {}
-        here = b.binary("sub", self._place(step), head["origin"])
-        given = [index for index, _ in enumerate(program.streams) if ("stream", index) in self._own_streams()]
-        moving = [("stream", index, self.bases["stream", slot]) for slot, index in enumerate(given)]
+        here = b.binary("sub", self.place(step), head["origin"])
+        moving = [("stream", index, self.bases["stream", slot]) for slot, index in enumerate(self.own_streams)]
         moving += [("stored", index, self.bases["stored", index]) for index, _ in enumerate(program.stored)]
         for kind, index, base in moving:
             size = _bytes((program.streams if kind == "stream" else program.stored)[index])
@@ -190,7 +233,7 @@ class _KernelWriter:
             arrays[kind, index] = Array(b.advance(base, here, size), stride)
         if program.lagged:
             begins = b.compare("eq", step, integer(0))
-            before = self._place(b.binary("sub", step, b.select(begins, integer(0), integer(1))))
+            before = self.place(b.binary("sub", step, b.select(begins, integer(0), integer(1))))
             for index, row in enumerate(program.lagged):
                 size = _bytes(row)
                 stream = b.advance(self.bases["lagged", index], before, size)
@@ -200,26 +243,49 @@ class _KernelWriter:
                 arrays["lagged", index] = Array(base, b.select(begins, integer(size), stride))
         return arrays
 
-    def _own_streams(self) -> set[tuple[str, int]]:
-        """The streams of the loop itself that nothing feeds."""
-        fed = set() if self.program.ahead is None else set(self.program.ahead.feeds)
-        return {("stream", index) for index, _ in enumerate(self.program.streams) if index not in fed}
+    def _fed_arrays(self, ahead: Ahead, room: Arrays, place: Value) -> Arrays:
+        """Streams of the loop that were computed for a block of steps, from a row of it on."""
+        arrays: Arrays = {}
+        for index, stream in enumerate(ahead.feeds):
+            array = room["stored", index]
+            base = self.b.advance(array.base, self.b.binary("mul", place, array.stride))
+            arrays["stream", stream] = Array(base, array.stride)
+        return arrays
 
-    def _place(self, step: Value) -> Value:
-        """Where in a stream the first row of the shard lies."""
-        b, head = self.b, self.header
-        start = b.binary("mul", head["row_first"], head["row_stride"])
-        return b.binary("add", b.load("i64", b.advance(head["offset"], step, 8)), start)
 
-    def _gather(self, ahead: LoopProgram, step: Value, place: Value, rows: Value) -> None:
+class _Preparation(_Function):
+    """Writes the function `prepare`: what runs ahead of the loop, for a block of steps, their rows side by side."""
+
+    def __init__(self, plan: Plan, ahead: Plan, host: Host) -> None:
+        parameters = [("frame", "ptr noalias"), ("number", "i64")]
+        super().__init__(plan, host, Builder("prepare", parameters, linkage="internal "))
+        self.ahead = ahead.program
+        self.stages = _Stages(self.b, ahead, host, self.given("matrix", len(self.program.matrices)), self.header)
+
+    def write(self) -> Builder:
+        b, number = self.b, self.b.parameters["number"]
+        arrays, edge = self.room_of(number)
+        arrays |= _constants(self.given("constant", len(self.program.constants)))
+        start, steps = self.steps_of(number)
+        with b.loop(steps, carry=[integer(0)], stem="gathered") as (gathered, (place,)):
+            step, rows = self.step_of(b.binary("add", start, gathered.index))
+            with b.when(b.compare("sgt", rows, integer(0))):
+                self._gather(arrays, step, place, rows)
+            total = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
+            gathered.feed(place, total)
+        with b.when(b.compare("sgt", total, integer(0))):
+            self.stages.emit(arrays, total, edge, integer(0))
+        return b
+
+    def _gather(self, arrays: Arrays, step: Value, place: Value, rows: Value) -> None:
         """The rows of a step, behind those of the steps before it in the block."""
         b, head = self.b, self.header
-        here = b.binary("sub", self._place(step), head["origin"])
+        here = b.binary("sub", self.place(step), head["origin"])
         b.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        first = len(self._own_streams())
-        for index, row in enumerate(ahead.streams):
-            size, array = _bytes(row), self.prepared["stream", index]
-            source = b.advance(self.bases["stream", first + index], here, size)
+        bases = self.given("stream", len(self.own_streams))
+        for index, (row, base) in enumerate(zip(self.ahead.streams, bases, strict=True)):
+            size, array = _bytes(row), arrays["stream", index]
+            source = b.advance(base, here, size)
             target = b.advance(array.base, b.binary("mul", place, array.stride))
             stride = b.binary("mul", head["row_stride"], integer(size))
             with b.loop(rows, stem="copied") as (counter, _):
@@ -227,16 +293,9 @@ class _KernelWriter:
                 other = b.advance(target, b.binary("mul", counter.index, array.stride))
                 b.void(f"call void @llvm.memcpy.p0.p0.i64({other}, {one}, i64 {size}, i1 false)")
 
-    def _fed_arrays(self, place: Value) -> Arrays:
-        """Streams of the loop that were computed for this block of steps."""
-        assert self.program.ahead is not None
-        arrays: Arrays = {}
-        for index, stream in enumerate(self.program.ahead.feeds):
-            array = self.prepared["stored", index]
-            arrays["stream", stream] = Array(
-                self.b.advance(array.base, self.b.binary("mul", place, array.stride)), array.stride
-            )
-        return arrays
+
+def _constants(addresses: Sequence[Value]) -> Arrays:
+    return {("constant", index): Array(address, integer(0)) for index, address in enumerate(addresses)}
 
 
 def _bytes(row: Row) -> int:

@@ -14,28 +14,53 @@ from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
 from throughtime.backends.numba._emit import HEADER, emit_kernel
 from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
-from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, product_address
+from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, pack, product_address
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_together
-from throughtime.backends.numba._shards import cut_rows, cut_steps, nanoseconds_of, shards_in_pieces, useful_shards
+from throughtime.backends.numba._relay import ROOMS, Relay
+from throughtime.backends.numba._shards import (
+    SHARD_NANOSECONDS,
+    cut_rows,
+    cut_steps,
+    nanoseconds_of,
+    shards_in_pieces,
+    useful_shards,
+)
 from throughtime.backends.numba._source import write_source
 from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import LoopProgram
 
 
-class Division(NamedTuple):
-    """Steps, and the shards of their rows: which rows, steps and rows of a block, bytes of scratch memory.
+class Shard(NamedTuple):
+    """Rows from `start` up to `stop`: steps and rows of a block, bytes of scratch memory, and of a room for a block."""
 
-    If there are `pieces`, one list a shard, so many `threads` take turns at them.
+    start: int
+    stop: int
+    block: int
+    block_rows: int
+    step_bytes: int
+    room_bytes: int
+
+
+class Division(NamedTuple):
+    """Steps, and the shards of their rows.
+
+    If there are `pieces`, one list a shard, so many `threads` take turns at them. If the only shard is `assisted`,
+    another thread prepares its blocks.
     """
 
     steps: Steps
     first: int
     last: int
-    shards: list[tuple[tuple[int, int], int, int, int]]
+    shards: list[Shard]
+    rooms: int
     scratch_bytes: int
     pieces: list[array[int]]
     threads: int
+
+    @property
+    def is_assisted(self) -> bool:
+        return self.rooms > 1
 
 
 class LoopKernel:
@@ -55,6 +80,7 @@ class LoopKernel:
         dtypes = {matrix.dtype for matrix in program.given_matrices}
         self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
         self._row_nanoseconds = nanoseconds_of(program)
+        self._ahead_nanoseconds = 0.0 if program.ahead is None else nanoseconds_of(program.ahead.program)
         self._latest: tuple[tuple[int, int, int], Division | None] = (0, 0, 0), None
 
     def run(
@@ -100,11 +126,10 @@ class LoopKernel:
             active = steps.active.numpy()
             shards = cut_rows(steps.lengths, more)
             pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
-        blocks = [max(1, min(BLOCK_ROWS // (stop - start), last - first)) for start, stop in shards]
-        rows = [block * (stop - start) for block, (start, stop) in zip(blocks, shards, strict=True)]
-        sizes = [self._layout.bytes(stop - start, most) for most, (start, stop) in zip(rows, shards, strict=True)]
-        each = list(zip(shards, blocks, rows, sizes, strict=True))
-        division = Division(steps, first, last, each, sum(sizes), pieces, workers)
+        rooms = ROOMS if threads > 1 and len(shards) == 1 and self._is_worth_assisting(steps, last - first) else 1
+        each = [self._shard(start, stop, last - first, assisted=rooms > 1) for start, stop in shards]
+        nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
+        division = Division(steps, first, last, each, rooms, nbytes, pieces, workers)
         self._latest = (first, last, threads), division
         return division
 
@@ -120,18 +145,26 @@ class LoopKernel:
         # One piece of memory for everything: the panels, then the scratch memory of each shard.
         memory = torch.empty(ALIGNMENT + self._packed_bytes + division.scratch_bytes, dtype=torch.uint8, device="cpu")
         place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
-        panels = []
+        panels, jobs = [], []
         for packer, (source, down, across) in zip(self._packers, matrices, strict=True):
-            packer(source, down, across, place)
+            jobs.append(packer.job(source, down, across, place))
             panels.append(place)
             place += packer.bytes
+        own = len(self.program.matrices)
+        relay = Relay(jobs[:own], jobs[own:]) if division.is_assisted else None
+        if relay is None:
+            pack(jobs)
         steps = division.steps
         head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
         frames = []
-        for (start, stop), block, block_rows, size in division.shards:
-            rest = (start, stop, steps.row_stride, origin, block, block_rows, place, 0, *self._products)
-            frames.append(array("q", (*head, *rest, *inputs, *panels, *results)))
-            place += size
+        for start, stop, block, block_rows, step_bytes, room_bytes in division.shards:
+            rooms, shared = place + step_bytes, (0, 0) if relay is None else (room_bytes, relay.address)
+            rest = (start, stop, steps.row_stride, origin, block, block_rows, place, rooms, *shared, 0, 0)
+            frames.append(array("q", (*head, *rest, *self._products, *inputs, *panels, *results)))
+            place = rooms + room_bytes
+        if relay is not None:
+            frames.append(frames[0][:])
+            frames[1][HEADER.index("assists")] = 1
         self._run_frames(frames, division)
 
     def _run_frames(self, frames: list[array[int]], division: Division) -> None:
@@ -147,6 +180,18 @@ class LoopKernel:
         elif starts:
             flags = [start + 8 * HEADER.index("done") for start in starts]
             run_together(self._address, self._function, starts, flags)
+
+    def _is_worth_assisting(self, steps: Steps, count: int) -> bool:
+        """Whether a thread has enough to prepare, ahead of another that walks."""
+        worth = self._ahead_nanoseconds * steps.batch_size * count >= SHARD_NANOSECONDS
+        return worth and is_usable() and team() is not None
+
+    def _shard(self, start: int, stop: int, steps: int, *, assisted: bool) -> Shard:
+        # Who prepares blocks for another starts to be of use with the second.
+        most = BLOCK_ROWS // 2 if assisted else BLOCK_ROWS
+        block = max(1, min(most // (stop - start), steps))
+        rows, layout = stop - start, self._layout
+        return Shard(start, stop, block, block * rows, layout.step.bytes(rows), layout.block.bytes(block * rows))
 
     def _shards(self, steps: Steps, first: int, last: int, threads: int) -> list[tuple[int, int]]:
         """Ranges of rows, one for each thread that is worth waking up."""

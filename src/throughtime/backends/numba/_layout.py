@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from throughtime.backends.numba._ir import SIZES
 from throughtime.backends.numba._llvm import Host
@@ -16,44 +17,49 @@ from throughtime.compiler._loop import Row
 BLOCK_ROWS = 24
 """Rows that are enough for a product at full speed: where a step has fewer, some steps are prepared at a time."""
 Sizes = dict[tuple[str, int], int]
-"""The bytes of one row of each array."""
+"""The bytes of one row of each array. One that is called "local" has one row in all."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """`step` has the arrays with a row for each row of the shard, `block` those for the rows of a block of steps.
+class Part:
+    """Arrays with a row for each row of something, and at the end `edge` bytes for each row."""
 
-    An array called "local" has one row in all. At the end there are `edge` bytes for each row of the larger of both.
-    """
-
-    step: Sizes
-    block: Sizes
+    sizes: Sizes
     edge: int
 
-    def bytes(self, rows: int, block_rows: int) -> int:
-        """What a shard of so many rows needs."""
-        fixed, each, prepared = self._sums
-        return fixed + each * rows + prepared * block_rows + self.edge * max(rows, block_rows)
+    def bytes(self, rows: int) -> int:
+        """What so many rows need."""
+        return self._once + (self._each + self.edge) * rows
 
     @cached_property
-    def _sums(self) -> tuple[int, int, int]:
-        """Bytes in all, for each row, and for each row of a block."""
-        single = [size for sizes in (self.step, self.block) for (kind, _), size in sizes.items() if kind == "local"]
-        each, prepared = (
-            sum(size for (kind, _), size in sizes.items() if kind != "local") for sizes in (self.step, self.block)
-        )
-        return sum(single), each, prepared
+    def _once(self) -> int:
+        return sum(size for (kind, _), size in self.sizes.items() if kind == "local")
+
+    @cached_property
+    def _each(self) -> int:
+        return sum(size for (kind, _), size in self.sizes.items() if kind != "local")
+
+
+class Layout(NamedTuple):
+    """What stays where it is from step to step, for the rows of a shard; and for the rows of a block of steps."""
+
+    step: Part
+    block: Part
 
 
 def make_layout(plan: Plan, host: Host) -> Layout:
     """The layout for a plan, and for what runs ahead of it."""
-    step, block = _own(plan), {} if plan.ahead is None else _own(plan.ahead)
-    if plan.ahead is not None:
-        # What it reads is gathered, what it stores is kept until the steps of the block are done.
-        block |= _sizes("stream", plan.ahead.program.streams) | _sizes("stored", plan.ahead.program.stored)
-    stages = [*plan.stages, *(plan.ahead.stages if plan.ahead is not None else ())]
-    products = any(isinstance(stage, ProductStage) for stage in stages)
-    return Layout(step, block, PANEL_VECTORS * host.vector_bytes if products else 0)
+    edge, ahead = PANEL_VECTORS * host.vector_bytes, plan.ahead
+    if ahead is None:
+        return Layout(_part(plan, _own(plan), edge), Part({}, 0))
+    # What runs ahead reads rows that are gathered; what it stores is kept until the steps of the block are done.
+    block = _own(ahead) | _sizes("stream", ahead.program.streams) | _sizes("stored", ahead.program.stored)
+    return Layout(_part(plan, _own(plan), edge), _part(ahead, block, edge))
+
+
+def _part(plan: Plan, sizes: Sizes, edge: int) -> Part:
+    multiplies = any(isinstance(stage, ProductStage) for stage in plan.stages)
+    return Part(sizes, edge if multiplies else 0)
 
 
 def _own(plan: Plan) -> Sizes:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from throughtime.backends.numba import _llvm
 from throughtime.backends.numba._cache import cached
-from throughtime.backends.numba._packing import pack_module
+from throughtime.backends.numba._packing import PACK_ALL, Job, job_list, pack_module
 from throughtime.backends.numba._products import PANEL_VECTORS, product_module
 from throughtime.compiler._loop import Matrix
 
 ELEMENTS = {torch.float32: "float", torch.float64: "double"}
 ALIGNMENT = 64
-_Pack = Callable[[int, int, int, int, int, int], None]
 
 
 def load(assembly: str) -> _llvm.Library:
@@ -38,10 +37,25 @@ def _products(dtype: torch.dtype, host: _llvm.Host) -> _llvm.Library:
 
 
 @functools.cache
-def _packers(dtype: torch.dtype, host: _llvm.Host) -> tuple[_Pack, ...]:
-    library = load(pack_module(ELEMENTS[dtype], PANEL_VECTORS * host.lanes(dtype.itemsize)))
-    arguments = (ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
-    return tuple(library.function(f"pack_{what}", *arguments) for what in ("rows", "columns", "any"))
+def _pack_addresses(dtype: torch.dtype, host: _llvm.Host) -> tuple[int, ...]:
+    library = _packing(dtype, host)
+    return tuple(library.address(f"pack_{what}") for what in ("rows", "columns", "any"))
+
+
+@functools.cache
+def _packing(dtype: torch.dtype, host: _llvm.Host) -> _llvm.Library:
+    return load(pack_module(ELEMENTS[dtype], PANEL_VECTORS * host.lanes(dtype.itemsize)))
+
+
+@functools.cache
+def _pack_all() -> Callable[..., None]:
+    return load(PACK_ALL).function("pack_all", ctypes.c_void_p)
+
+
+def pack(jobs: Sequence[Job]) -> None:
+    """Pack some matrices, each as its packer says."""
+    numbers = job_list(jobs)
+    _pack_all()(numbers.buffer_info()[0])
 
 
 @dataclass(frozen=True)
@@ -52,14 +66,14 @@ class Packer:
     columns: int
     size: int
     bytes: int
-    pack_rows: _Pack
-    pack_columns: _Pack
-    pack_any: _Pack
+    pack_rows: int
+    pack_columns: int
+    pack_any: int
 
-    def __call__(self, source: int, down: int, across: int, address: int) -> None:
-        """Write the panels of the matrix at `source`, with the given strides, to `address`."""
-        pack = self.pack_rows if across == 1 else self.pack_columns if down == 1 else self.pack_any
-        pack(source, down * self.size, across * self.size, self.rows, self.columns, address)
+    def job(self, source: int, down: int, across: int, address: int) -> Job:
+        """To write the panels of the matrix at `source`, with the given strides, to `address`."""
+        how = self.pack_rows if across == 1 else self.pack_columns if down == 1 else self.pack_any
+        return how, source, down * self.size, across * self.size, self.rows, self.columns, address
 
 
 def make_packer(matrix: Matrix, host: _llvm.Host) -> Packer:
@@ -68,4 +82,4 @@ def make_packer(matrix: Matrix, host: _llvm.Host) -> Packer:
     width = PANEL_VECTORS * host.lanes(size)
     panels = -(-matrix.columns // width)
     room = -(-panels * matrix.rows * width * size // ALIGNMENT) * ALIGNMENT
-    return Packer(matrix.rows, matrix.columns, size, room, *_packers(matrix.dtype, host))
+    return Packer(matrix.rows, matrix.columns, size, room, *_pack_addresses(matrix.dtype, host))

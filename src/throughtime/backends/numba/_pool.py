@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from array import array
 from collections.abc import Callable, Sequence
 
+from throughtime._fork import after_fork
 from throughtime.backends.numba._waiting import ASLEEP, waiting
 
 
@@ -40,14 +40,10 @@ class _Pool:
 _pool = _Pool()
 
 
-def _after_fork() -> None:
-    # Threads do not survive a fork.
+@after_fork
+def _renew() -> None:
     global _pool  # noqa: PLW0603
     _pool = _Pool()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def run_together(function: int, call: Callable[[int], None], arguments: Sequence[int], flags: Sequence[int]) -> None:

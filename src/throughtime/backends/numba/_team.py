@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from throughtime._fork import after_fork
 from throughtime.backends.numba._library import load
 
 # What every thread of the team runs: its share of the calls. The list has the function to call, those that tell a
@@ -178,10 +178,7 @@ def is_usable() -> bool:
     return not _forked
 
 
-def _after_fork() -> None:
+@after_fork
+def _left_behind() -> None:
     global _forked  # noqa: PLW0603
     _forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
