@@ -34,7 +34,7 @@ LAYERS = (
     {"compiler"},
     {"cells"},
     {"_nest", "_tensors"},
-    {"_errors"},
+    {"_errors", "_fork"},
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 # The embedded data serves the command; the library itself never reaches for it.

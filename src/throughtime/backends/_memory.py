@@ -86,11 +86,16 @@ class Reuse:
 def _new(nbytes: int) -> np.ndarray[Any, Any]:
     size = _rounded(nbytes)
     memory = np.empty(size + _ALIGNMENT, dtype=np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    start = -_address(memory) % _ALIGNMENT
     memory = memory[start : start + size]
     if size >= _WORTH_TOUCHING:
         touch_ahead(memory[:nbytes])
     return memory
+
+
+def _address(memory: np.ndarray[Any, Any]) -> int:
+    address: int = memory.__array_interface__["data"][0]
+    return address
 
 
 def _rounded(nbytes: int) -> int:
@@ -128,3 +133,37 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
         # As torch fills its own: a value that nobody wrote must not pass for one.
         tensor.fill_(math.nan if dtype.is_floating_point else torch.iinfo(dtype).max if dtype != torch.bool else True)
     return tensor
+
+
+class Scratch:
+    """Memory for as long as a `with` lasts, which is told the address: that of a cache line. What is in it is left so.
+
+    No tensor: under deterministic algorithms torch fills all it gives, and with threads, which a forked process lacks.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._free: list[tuple[int, np.ndarray[Any, Any]]] | None = None
+        if nbytes >= SMALLEST_BYTES:
+            memory = REUSE.take(nbytes)
+            self._piece = _address(memory), memory
+        else:
+            # Small pieces are held back by their sizes, one for each thread that ever wanted one at the same time.
+            self._free = _SMALL[nbytes >> _SMALL_BITS]
+            try:
+                self._piece = self._free.pop()
+            except IndexError:
+                memory = np.empty(((nbytes >> _SMALL_BITS) + 1 << _SMALL_BITS) + _ALIGNMENT, dtype=np.uint8)
+                self._piece = -(-_address(memory) // _ALIGNMENT) * _ALIGNMENT, memory
+
+    def __enter__(self) -> int:
+        return self._piece[0]
+
+    def __exit__(self, *_: object) -> None:
+        if self._free is None:
+            REUSE.give(self._piece[1])
+        else:
+            self._free.append(self._piece)
+
+
+_SMALL_BITS = 14
+_SMALL: list[list[tuple[int, np.ndarray[Any, Any]]]] = [[] for _ in range(SMALLEST_BYTES >> _SMALL_BITS)]

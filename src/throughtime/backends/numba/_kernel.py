@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
+from throughtime.backends._memory import Scratch
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
 from throughtime.backends.numba._emit import HEADER, emit_kernel
 from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
-from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load, make_packer, pack, product_address
+from throughtime.backends.numba._library import ELEMENTS, load, product_address
+from throughtime.backends.numba._packer import make_packer, pack
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._relay import ROOMS, Relay
 from throughtime.backends.numba._shards import (
-    SHARD_NANOSECONDS,
     cut_rows,
     cut_steps,
+    is_worth_a_thread,
     nanoseconds_of,
     shards_in_pieces,
     useful_shards,
@@ -45,8 +47,8 @@ class Shard(NamedTuple):
 class Division(NamedTuple):
     """Steps, and the shards of their rows.
 
-    If there are `pieces`, one list a shard, so many `threads` take turns at them. If the only shard is `assisted`,
-    another thread prepares its blocks.
+    If there are `pieces`, one list a shard, so many `threads` take turns at them. If there are several `rooms` for
+    blocks, another thread prepares those of the only shard.
     """
 
     steps: Steps
@@ -76,7 +78,7 @@ class LoopKernel:
         self._function, self._address = library.function("loop", ctypes.c_void_p), library.address("loop")
         self._layout = make_layout(plan, host)
         self._packers = [make_packer(matrix, host) for matrix in program.given_matrices]
-        self._packed_bytes = sum(packer.bytes for packer in self._packers)
+        *self._panels, self._packed_bytes = itertools.accumulate((packer.bytes for packer in self._packers), initial=0)
         dtypes = {matrix.dtype for matrix in program.given_matrices}
         self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
         self._row_nanoseconds = nanoseconds_of(program)
@@ -143,29 +145,36 @@ class LoopKernel:
     ) -> None:
         """Run on addresses, in the order of `run`; matrices with the steps from row to row and column to column."""
         # One piece of memory for everything: the panels, then the scratch memory of each shard.
-        memory = torch.empty(ALIGNMENT + self._packed_bytes + division.scratch_bytes, dtype=torch.uint8, device="cpu")
-        place = -(-memory.data_ptr() // ALIGNMENT) * ALIGNMENT
-        panels, jobs = [], []
-        for packer, (source, down, across) in zip(self._packers, matrices, strict=True):
-            jobs.append(packer.job(source, down, across, place))
-            panels.append(place)
-            place += packer.bytes
-        own = len(self.program.matrices)
-        relay = Relay(jobs[:own], jobs[own:]) if division.is_assisted else None
-        if relay is None:
-            pack(jobs)
-        steps = division.steps
+        with Scratch(self._packed_bytes + division.scratch_bytes) as memory:
+            panels = [memory + place for place in self._panels]
+            jobs = [
+                packer.job(source, down, across, panel)
+                for packer, (source, down, across), panel in zip(self._packers, matrices, panels, strict=True)
+            ]
+            own, relay = len(self.program.matrices), None
+            if division.is_assisted:
+                relay = Relay(jobs[:own], jobs[own:])
+            else:
+                pack(self._packers, jobs, self._packed_bytes, division.threads)
+            frames = self._frames(division, relay, memory + self._packed_bytes, (*inputs, *panels, *results), origin)
+            self._run_frames(frames, division)
+
+    def _frames(
+        self, division: Division, relay: Relay | None, scratch: int, arguments: tuple[int, ...], origin: int
+    ) -> list[array[int]]:
+        """What each shard is told, and whoever assists with the only one."""
+        steps, frames = division.steps, []
         head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
-        frames = []
         for start, stop, block, block_rows, step_bytes, room_bytes in division.shards:
-            rooms, shared = place + step_bytes, (0, 0) if relay is None else (room_bytes, relay.address)
-            rest = (start, stop, steps.row_stride, origin, block, block_rows, place, rooms, *shared, 0, 0)
-            frames.append(array("q", (*head, *rest, *self._products, *inputs, *panels, *results)))
-            place = rooms + room_bytes
+            rooms = scratch + step_bytes
+            shared = (0, 0) if relay is None else (room_bytes, relay.address)
+            rest = (start, stop, steps.row_stride, origin, block, block_rows, scratch, rooms, *shared, 0, 0)
+            frames.append(array("q", (*head, *rest, *self._products, *arguments)))
+            scratch = rooms + room_bytes
         if relay is not None:
             frames.append(frames[0][:])
             frames[1][HEADER.index("assists")] = 1
-        self._run_frames(frames, division)
+        return frames
 
     def _run_frames(self, frames: list[array[int]], division: Division) -> None:
         starts = [frame.buffer_info()[0] for frame in frames]
@@ -183,7 +192,7 @@ class LoopKernel:
 
     def _is_worth_assisting(self, steps: Steps, count: int) -> bool:
         """Whether a thread has enough to prepare, ahead of another that walks."""
-        worth = self._ahead_nanoseconds * steps.batch_size * count >= SHARD_NANOSECONDS
+        worth = is_worth_a_thread(self._ahead_nanoseconds * steps.batch_size * count)
         return worth and is_usable() and team() is not None
 
     def _shard(self, start: int, stop: int, steps: int, *, assisted: bool) -> Shard:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from throughtime.backends._memory import Scratch
 from throughtime.backends.numba._ir import (
     SIZES,
     Builder,
@@ -25,7 +26,7 @@ from throughtime.backends.numba._ir import (
     module,
     vector,
 )
-from throughtime.backends.numba._library import ALIGNMENT, ELEMENTS, load
+from throughtime.backends.numba._library import ELEMENTS, load
 from throughtime.backends.numba._llvm import host
 from throughtime.backends.numba._products import PANEL_VECTORS, UNROLL, multiply
 from throughtime.backends.numba._team import is_usable, team
@@ -68,22 +69,21 @@ def over_rows(
     worth = min(panels, count * columns * features // _WORTH_A_THREAD)
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
     room = (GROUP * DEPTH + features) * width * size + GROUP * width * 8
-    scratch = torch.empty(ALIGNMENT + threads * room + columns * size, dtype=torch.uint8, device="cpu")
-    place = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
-    sums = sums or place + threads * room
-    frames = []
-    for thread in range(threads):
-        start = width * (panels * thread // threads)
-        end = min(width * (panels * (thread + 1) // threads), columns)
-        across = start * size
-        head = (first + across, g_row, count, end - start, out + across, columns * size, sums + across)
-        tail = (place + thread * room, features, len(table) // len(PART), table.buffer_info()[0])
-        frames.append(array("q", (*head, beside if end == columns else 0, *tail)))
     call, address = _code(dtype)
-    if together is not None and threads > 1:
-        together.run(address, [frame.buffer_info()[0] for frame in frames])
-    else:
-        call(frames[0].buffer_info()[0])
+    with Scratch(threads * room + columns * size) as place:
+        sums = sums or place + threads * room
+        frames = []
+        for thread in range(threads):
+            start = width * (panels * thread // threads)
+            end = min(width * (panels * (thread + 1) // threads), columns)
+            across = start * size
+            head = (first + across, g_row, count, end - start, out + across, columns * size, sums + across)
+            tail = (place + thread * room, features, len(table) // len(PART), table.buffer_info()[0])
+            frames.append(array("q", (*head, beside if end == columns else 0, *tail)))
+        if together is not None and threads > 1:
+            together.run(address, [frame.buffer_info()[0] for frame in frames])
+        else:
+            call(frames[0].buffer_info()[0])
 
 
 def _pieces(parts: Sequence[Rows], size: int) -> Iterator[int]:
@@ -109,28 +109,29 @@ def over_rows_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     lanes = vector_bytes // SIZES[element]
     width = PANEL_VECTORS * lanes
     heights = range(1, tile_rows + 1)
-    functions = [_tile(height, lanes, element) for height in heights]
+    names = {"tiles": PANEL_VECTORS, "narrow": 1}
+    functions = [_tile(f"{name}_{height}", height, lanes, element, names[name]) for name in names for height in heights]
     functions += [_pack(width, element), _part(element, tile_rows), _over_rows(width, element)]
-    tables = [
-        f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64",
-        f"@tiles = internal constant [{tile_rows} x ptr] [{', '.join(f'ptr @tile_{height}' for height in heights)}]",
-    ]
+    tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
+    for name in names:
+        entries = ", ".join(f"ptr @{name}_{height}" for height in heights)
+        tables.append(f"@{name} = internal constant [{tile_rows} x ptr] [{entries}]")
     return module(functions, globals_=tables)
 
 
-def _tile(height: int, lanes: int, element: str) -> Builder:
-    """`height` features of some rows, times a panel: `c = x + aᵀ @ panel`.
+def _tile(name: str, height: int, lanes: int, element: str, vectors: int) -> Builder:
+    """`height` features of some rows, times some vectors of a panel: `c = x + aᵀ @ panel`.
 
     Rows are summed up by themselves first: many small numbers added to a large sum one by one would be lost.
     """
     b = Builder(
-        f"tile_{height}",
+        name,
         [("a", "ptr noalias"), ("a_row", "i64"), ("panel", "ptr noalias"), ("depth", "i64"), ("x", "ptr"),
          ("x_row", "i64"), ("c", "ptr"), ("c_row", "i64")],
         linkage="internal ",
     )  # fmt: skip
     p, kind, size = b.parameters, vector(lanes, element), SIZES[element]
-    places, step = [place * lanes * size for place in range(PANEL_VECTORS)], PANEL_VECTORS * lanes * size
+    places, step = [place * lanes * size for place in range(vectors)], PANEL_VECTORS * lanes * size
     values = [*[constant(kind, 0.0)] * (height * len(places)), p["a"], p["panel"]]
     below = [b.binary("mul", p["a_row"], integer(row)) for row in range(UNROLL + 1)]
     rest = b.binary("srem", p["depth"], integer(UNROLL))
@@ -140,7 +141,7 @@ def _tile(height: int, lanes: int, element: str) -> Builder:
             for row in range(turn):
                 here = b.advance(a, below[row]) if row else a
                 left = [b.advance(here, feature * size) for feature in range(height)]
-                totals = multiply(b, left, [b.advance(panel, row * step)], totals)
+                totals = multiply(b, left, [b.advance(panel, row * step)], totals, vectors)
             following = [*totals, b.advance(a, below[turn]), b.advance(panel, turn * step)]
             for phi, value in zip(phis, following, strict=True):
                 counter.feed(phi, value)
@@ -154,11 +155,11 @@ def _tile(height: int, lanes: int, element: str) -> Builder:
 
 
 def _part(element: str, tile_rows: int) -> Builder:
-    """All features of a part, in tiles of nearly the same height, times a panel; the `first` time from zero on."""
+    """All features of a part, by tiles of nearly the same height, times a panel; the `first` time from zero on."""
     b = Builder(
         "part",
         [("a", "ptr"), ("a_row", "i64"), ("width", "i64"), ("panel", "ptr"), ("depth", "i64"), ("first", "i1"),
-         ("c", "ptr"), ("c_row", "i64")],
+         ("c", "ptr"), ("c_row", "i64"), ("tiles", "ptr")],
         linkage="internal ",
     )  # fmt: skip
     p, one = b.parameters, integer(1)
@@ -166,7 +167,7 @@ def _part(element: str, tile_rows: int) -> Builder:
     height, taller = b.binary("sdiv", p["width"], tiles), b.binary("srem", p["width"], tiles)
     with b.loop(tiles, carry=[integer(0)], stem="tile") as (tile, (feature,)):
         here = b.select(b.compare("slt", tile.index, taller), b.binary("add", height, one), height)
-        function = b.load("ptr", b.advance(Value("ptr", "@tiles"), b.binary("sub", here, one), 8))
+        function = b.load("ptr", b.advance(p["tiles"], b.binary("sub", here, one), 8))
         c = b.advance(p["c"], b.binary("mul", feature, p["c_row"]))
         x, x_row = b.select(p["first"], Value("ptr", "@zeros"), c), b.select(p["first"], integer(0), p["c_row"])
         a = b.advance(p["a"], feature, SIZES[element])
@@ -243,11 +244,13 @@ def _over_rows(width: int, element: str) -> Builder:
                 with b.loop(here, stem="panel") as (panel, _):
                     column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                     is_whole = b.compare("sge", b.binary("sub", p["columns"], column), integer(width))
+                    is_narrow = b.compare("sle", b.binary("sub", wanted, column), integer(width // PANEL_VECTORS))
+                    tiles = b.select(is_narrow, Value("ptr", "@narrow"), Value("ptr", "@tiles"))
                     c_row = b.select(is_whole, p["out_row"], edge_row)
                     c = b.select(is_whole, b.advance(p["out"], column, size), edge)
                     c = b.advance(c, b.binary("mul", q["first"], c_row))
                     packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
-                    _call(b, "@part", a, q["a_row"], q["width"], packed, depth, first, c, c_row)
+                    _call(b, "@part", a, q["a_row"], q["width"], packed, depth, first, c, c_row, tiles)
     _leave_edge(b, p, edge, has_beside, width, element)
     return b
 

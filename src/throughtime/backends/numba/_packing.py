@@ -50,6 +50,9 @@ end:
 Job = tuple[int, ...]
 """A matrix to be packed: the address of one of the functions here, and its arguments."""
 
+_TOGETHER = 8
+"""Panels that are packed together: rows of a large matrix are pages apart, and a page should be seen few times."""
+
 
 def job_list(jobs: Sequence[Job]) -> array[int]:
     """The list that `pack_all` takes."""
@@ -65,7 +68,7 @@ def _pack_any(element: str, width: int) -> Builder:
     """One number after another, a row of a panel at a time."""
     b = Builder("pack_any", PACK)
     panels = b.binary("sdiv", b.binary("add", b.parameters["columns"], integer(width - 1)), integer(width))
-    with b.loop(panels, stem="panel") as (panel, _):
+    with b.loop(panels, stem="panel", may_be_none=True) as (panel, _):
         _pack_lines(b, b.binary("mul", panel.index, integer(width)), integer(0), element, width)
     return b
 
@@ -103,12 +106,16 @@ def _pack_rows(element: str, width: int) -> Builder:
     """A vector of a panel's width at a time, where `across` is the size of a number."""
     b = Builder("pack_rows", PACK)
     p, size = b.parameters, SIZES[element]
-    whole = b.binary("sdiv", p["columns"], integer(width))
-    with b.when(b.compare("sgt", whole, integer(0))), b.loop(whole, stem="panel") as (panel, _):
-        here, there = _panel(b, b.binary("mul", panel.index, integer(width)), size)
-        with b.loop(p["rows"], stem="row") as (row, _):
-            line = b.load(vector(width, element), b.advance(here, b.binary("mul", row.index, p["down"])), size)
-            b.store(line, b.advance(there, row.index, width * size))
+    whole, step = b.binary("sdiv", p["columns"], integer(width)), width * size
+    panel_bytes = b.binary("mul", p["rows"], integer(step))
+    with b.loop(whole, _TOGETHER, stem="group", may_be_none=True) as (group, _):
+        here, there = _panel(b, b.binary("mul", group.index, integer(width)), size)
+        panels = b.intrinsic("smin", b.binary("sub", whole, group.index), integer(_TOGETHER))
+        with b.loop(p["rows"], stem="row", may_be_none=True) as (row, _):
+            line, out = b.advance(here, b.binary("mul", row.index, p["down"])), b.advance(there, row.index, step)
+            with b.loop(panels, stem="panel") as (panel, _):
+                part = b.load(vector(width, element), b.advance(line, panel.index, step), size)
+                b.store(part, b.advance(out, b.binary("mul", panel.index, panel_bytes)))
     _pack_last(b, whole, element, width)
     return b
 

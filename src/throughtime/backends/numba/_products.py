@@ -18,6 +18,7 @@ UNROLL = 4
 Its own instructions are then few beside those that multiply, which matters where something else wants its share of a
 core: the other thread of it, most of all.
 """
+_WHOLE, _NARROW = Value("ptr", "@tiles"), Value("ptr", "@narrow")
 _FEW = {1: 4, 2: 3, 3: 2}
 """Panels at a time, for few rows."""
 _MOST = max(_FEW.values())
@@ -40,13 +41,16 @@ def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     lanes = vector_bytes // SIZES[element]
     few = [(rows, panels) for rows, most in _FEW.items() for panels in range(1, most + 1)]
     tiles = dict.fromkeys([*few, *((rows, 1) for rows in range(1, tile_rows + 1))])
-    functions = [_tile(rows, panels, lanes, element) for rows, panels in tiles]
+    functions = [_tile(f"tile_{rows}_{panels}", rows, panels, lanes, element) for rows, panels in tiles]
+    heights = range(1, tile_rows + 1)
+    functions += [_tile(f"narrow_{rows}", rows, 1, lanes, element, vectors=1) for rows in heights]
     functions.append(_panels(lanes, element, tile_rows))
     functions.append(_product(lanes, element))
     width = _MOST * PANEL_VECTORS * lanes
     tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
-    names = [f"ptr @tile_{rows}_1" for rows in range(1, tile_rows + 1)]
-    tables.append(f"@tiles = internal constant [{tile_rows} x ptr] [{', '.join(names)}]")
+    for table, name in (("tiles", "tile_{}_1"), ("narrow", "narrow_{}")):
+        names = [f"ptr @{name.format(rows)}" for rows in heights]
+        tables.append(f"@{table} = internal constant [{tile_rows} x ptr] [{', '.join(names)}]")
     # A line for each number of rows, with room for as many panels as any of them takes.
     every = itertools.product(_FEW, range(1, _MOST + 1))
     names = [f"ptr @tile_{rows}_{panels}" if panels <= _FEW[rows] else "ptr null" for rows, panels in every]
@@ -56,15 +60,15 @@ def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     return module(functions, globals_=tables)
 
 
-def _tile(rows: int, panels: int, lanes: int, element: str) -> Builder:
-    """`rows` rows times `panels` panels of the matrix."""
-    b = Builder(f"tile_{rows}_{panels}", _TILE, linkage="internal ")
+def _tile(name: str, rows: int, panels: int, lanes: int, element: str, *, vectors: int = PANEL_VECTORS) -> Builder:
+    """`rows` rows times `panels` panels of the matrix, or some of the vectors of one."""
+    b = Builder(name, _TILE, linkage="internal ")
     p = b.parameters
     kind, size = vector(lanes, element), SIZES[element]
     width = lanes * size
-    vectors = range(PANEL_VECTORS * panels)
+    places = range(vectors * panels)
     starts = [b.advance(p["x"], b.binary("mul", p["x_row"], integer(row))) for row in range(rows)]
-    sums = [b.load(kind, b.advance(start, place * width)) for start in starts for place in vectors]
+    sums = [b.load(kind, b.advance(start, place * width)) for start in starts for place in places]
     lefts = [b.advance(p["a"], b.binary("mul", p["a_row"], integer(row))) for row in range(rows)]
     rights = [b.advance(p["b"], b.binary("mul", p["b_panel"], integer(panel))) for panel in range(panels)]
     values = [*sums, *lefts, *rights]
@@ -75,7 +79,7 @@ def _tile(rows: int, panels: int, lanes: int, element: str) -> Builder:
             for deep in range(turn):
                 left = [b.advance(place, deep * size) for place in lefts]
                 right = [b.advance(place, deep * PANEL_VECTORS * width) for place in rights]
-                totals = multiply(b, left, right, totals)
+                totals = multiply(b, left, right, totals, vectors)
             moved = [b.advance(place, turn * size) for place in lefts]
             moved += [b.advance(place, turn * PANEL_VECTORS * width) for place in rights]
             for phi, following in zip(phis, [*totals, *moved], strict=True):
@@ -83,41 +87,44 @@ def _tile(rows: int, panels: int, lanes: int, element: str) -> Builder:
         values = counter.results
     for row in range(rows):
         out = b.advance(p["c"], b.binary("mul", p["c_row"], integer(row)))
-        for place in vectors:
-            b.store(values[row * len(vectors) + place], b.advance(out, place * width))
+        for place in places:
+            b.store(values[row * len(places) + place], b.advance(out, place * width))
     return b
 
 
-def multiply(b: Builder, left: list[Value], right: list[Value], totals: list[Value]) -> list[Value]:
-    """The sums, row by row, with one row of the matrix: a number of each row times the vectors of each panel."""
+def multiply(
+    b: Builder, left: list[Value], right: list[Value], totals: list[Value], vectors: int = PANEL_VECTORS
+) -> list[Value]:
+    """The sums, row by row, with one row of the matrix: a number of each row times so many vectors of each panel."""
     kind, element = totals[0].type, totals[0].element
     lanes, width = totals[0].lanes, totals[0].lanes * SIZES[element]
-    places = [b.advance(panel, place * width) for panel in right for place in range(PANEL_VECTORS)]
+    places = [b.advance(panel, place * width) for panel in right for place in range(vectors)]
     sums = dict(zip(itertools.product(range(len(left)), range(len(places))), totals, strict=True))
     # The fewer of both stay in registers while the others pass.
     if len(left) < len(places):
         ones = [b.splat(b.load(element, one), lanes) for one in left]
         for column, place in enumerate(places):
-            vectors = b.load(kind, place, width)
+            numbers = b.load(kind, place, width)
             for row, one in enumerate(ones):
-                sums[row, column] = b.fma(one, vectors, sums[row, column])
+                sums[row, column] = b.fma(one, numbers, sums[row, column])
     else:
         held = [b.load(kind, place, width) for place in places]
         for row, place in enumerate(left):
             one = b.splat(b.load(element, place), lanes)
-            for column, vectors in enumerate(held):
-                sums[row, column] = b.fma(one, vectors, sums[row, column])
+            for column, numbers in enumerate(held):
+                sums[row, column] = b.fma(one, numbers, sums[row, column])
     return list(sums.values())
 
 
-_PANELS = (*_TILE, ("panels", "i64"), ("rows", "i64"), ("x_step", "i64"), ("back", "i64"))
+_PANELS = (*_TILE, ("panels", "i64"), ("rows", "i64"), ("x_step", "i64"), ("back", "i64"), ("tiles", "ptr"))
 
 
 def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
-    """All rows times `panels` panels; `x_step` bytes from panel to panel of `x`."""
+    """All rows times `panels` panels by some tiles; `x_step` bytes from panel to panel of `x`."""
     b = Builder("panels", _PANELS, linkage="internal ")
     step = PANEL_VECTORS * lanes * SIZES[element]
     few = b.compare("sle", b.parameters["rows"], integer(max(_FEW)))
+    few = b.binary("and", few, b.compare("eq", b.parameters["tiles"], _WHOLE))
     with b.when(few):
         _few_rows(b, step)
     with b.when(b.binary("xor", few, Value("i1", "true"))):
@@ -143,7 +150,7 @@ def _many_rows(b: Builder, tile_rows: int, step: int) -> None:
     blocks, height, extra = _parts(b, p["rows"], integer(tile_rows))
     with b.loop(p["panels"], stem="panel") as (panel, _):  # noqa: SIM117 (one line is too long)
         with b.loop(blocks, carry=[integer(0)], stem="block") as (block, (row,)):
-            tile, rows = _tile_of(b, Value("ptr", "@tiles"), block.index, height, extra)
+            tile, rows = _tile_of(b, p["tiles"], block.index, height, extra)
             _call_tile(b, tile, panel.index, row, step)
             block.feed(row, b.binary("add", row, rows))
 
@@ -198,7 +205,7 @@ def _product(lanes: int, element: str) -> Builder:
     x = b.select(none, Value("ptr", "@zeros"), p["x"]), b.select(none, integer(0), p["x_row"])
     with b.when(b.compare("sgt", panels, integer(0))):
         x_step = b.select(none, integer(0), integer(width * size))
-        _call_panels(b, p["b"], b_panel, x, (p["c"], p["c_row"]), panels, x_step)
+        _call_panels(b, p["b"], b_panel, x, (p["c"], p["c_row"]), panels, x_step, _WHOLE)
     with b.when(b.compare("sgt", rest, integer(0))):
         edge, tail = (p["edge"], integer(width * size)), b.binary("mul", panels, integer(width * size))
         clean = b.binary("mul", p["rows"], integer(width * size))
@@ -207,7 +214,9 @@ def _product(lanes: int, element: str) -> Builder:
         with b.when(b.compare("ne", p["x"], Value("ptr", "null"))):
             _copy_block(b, (b.advance(p["x"], tail), p["x_row"]), edge, rest, element)
         last = b.advance(p["b"], b.binary("mul", panels, b_panel))
-        _call_panels(b, last, b_panel, edge, edge, integer(1), integer(0))
+        # Half of the last panel may be nothing but zeros.
+        tiles = b.select(b.compare("sle", rest, integer(lanes)), _NARROW, _WHOLE)
+        _call_panels(b, last, b_panel, edge, edge, integer(1), integer(0), tiles)
         _copy_block(b, edge, (b.advance(p["c"], tail), p["c_row"]), rest, element)
     return b
 
@@ -216,9 +225,11 @@ _Rows = tuple[Value, Value]
 """The address of the first row, and the bytes to the next."""
 
 
-def _call_panels(b: Builder, matrix: Value, b_panel: Value, x: _Rows, c: _Rows, panels: Value, x_step: Value) -> None:
+def _call_panels(
+    b: Builder, matrix: Value, b_panel: Value, x: _Rows, c: _Rows, panels: Value, x_step: Value, tiles: Value
+) -> None:
     p = b.parameters
-    arguments = (p["a"], p["a_row"], matrix, b_panel, p["depth"], *x, *c, panels, p["rows"], x_step, p["back"])
+    arguments = (p["a"], p["a_row"], matrix, b_panel, p["depth"], *x, *c, panels, p["rows"], x_step, p["back"], tiles)
     b.void(f"call void @panels({', '.join(map(str, arguments))})")
 
 

@@ -1,0 +1,88 @@
+"""Matrices of a program into panels, before its kernel runs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from throughtime.backends.numba._library import ELEMENTS, load
+from throughtime.backends.numba._llvm import Host, Library
+from throughtime.backends.numba._packing import PACK_ALL, Job, job_list, pack_module
+from throughtime.backends.numba._products import PANEL_VECTORS
+from throughtime.backends.numba._team import is_usable, team
+from throughtime.compiler._loop import Matrix
+
+_ALIGNMENT = 64
+_WORTH_SHARING = 1 << 19
+"""Bytes of panels that several threads pack: 50 µs for one of them."""
+
+
+@functools.cache
+def _pack_addresses(dtype: torch.dtype, host: Host) -> tuple[int, ...]:
+    library = _packing(dtype, host)
+    return tuple(library.address(f"pack_{what}") for what in ("rows", "columns", "any"))
+
+
+@functools.cache
+def _packing(dtype: torch.dtype, host: Host) -> Library:
+    return load(pack_module(ELEMENTS[dtype], PANEL_VECTORS * host.lanes(dtype.itemsize)))
+
+
+@functools.cache
+def _pack_all() -> tuple[Callable[..., None], int]:
+    library = load(PACK_ALL)
+    return library.function("pack_all", ctypes.c_void_p), library.address("pack_all")
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Packs the values of one matrix of a program."""
+
+    rows: int
+    columns: int
+    size: int
+    width: int
+    bytes: int
+    pack_rows: int
+    pack_columns: int
+    pack_any: int
+
+    def job(self, source: int, down: int, across: int, address: int) -> Job:
+        """To write the panels of the matrix at `source`, with the given strides, to `address`."""
+        how = self.pack_rows if across == 1 else self.pack_columns if down == 1 else self.pack_any
+        return how, source, down * self.size, across * self.size, self.rows, self.columns, address
+
+    def share(self, job: Job, number: int, count: int) -> Job:
+        """Of such a job the part of one of `count` threads: some of the panels."""
+        how, source, down, across, rows, columns, address = job
+        panels = -(-columns // self.width)
+        first, last = (self.width * (panels * end // count) for end in (number, number + 1))
+        place = address + first * rows * self.size
+        return how, source + first * across, down, across, rows, min(last, columns) - first, place
+
+
+def pack(packers: Sequence[Packer], jobs: Sequence[Job], nbytes: int, threads: int) -> None:
+    """Pack some matrices into so many bytes, by several threads if there is much of it."""
+    call, address = _pack_all()
+    if threads > 1 and nbytes >= _WORTH_SHARING and is_usable() and (together := team()) is not None:
+        shares = [
+            job_list([packer.share(job, thread, threads) for packer, job in zip(packers, jobs, strict=True)])
+            for thread in range(threads)
+        ]
+        together.run(address, [share.buffer_info()[0] for share in shares])
+    else:
+        numbers = job_list(jobs)
+        call(numbers.buffer_info()[0])
+
+
+def make_packer(matrix: Matrix, host: Host) -> Packer:
+    """What packs values of `matrix` for the products of `host`."""
+    size = matrix.dtype.itemsize
+    width = PANEL_VECTORS * host.lanes(size)
+    panels = -(-matrix.columns // width)
+    room = -(-panels * matrix.rows * width * size // _ALIGNMENT) * _ALIGNMENT
+    return Packer(matrix.rows, matrix.columns, size, width, room, *_pack_addresses(matrix.dtype, host))

@@ -1,0 +1,161 @@
+"""A thread that prepares blocks for another that walks: the same bits, whoever does what and whenever."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import throughtime as tt
+from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
+from test_kernels import check_same
+from throughtime.backends._steps import Steps
+from throughtime.backends.numba import _kernel, _shards, _team, compile_loop
+from throughtime.compiler._loop import LoopProgram
+
+pytestmark = [
+    pytest.mark.covers("kernels"),
+    pytest.mark.skipif(_team.team() is None, reason="torch has no team of threads here"),
+]
+
+STEPS = (1, 2, 11, 12, 13, 48, 49, 60, 61, 101)
+
+
+@pytest.fixture(autouse=True)
+def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shards, "SHARD_NANOSECONDS", 1)
+
+
+def check(program: LoopProgram, steps: Steps, rows: int) -> None:
+    """Fail unless it is right, and to the bit what one thread leaves."""
+    given = arguments(program, steps, rows)
+    alone, expected = given.copy(), given.copy()
+    interpret(program, expected, steps, 0, len(steps.active))
+    kernel = compile_loop(program)
+    kernel.run(*alone.every(), steps, 0, len(steps.active), 1)
+    assert kernel.divide(steps, 0, len(steps.active), 2).is_assisted
+    kernel.run(*given.every(), steps, 0, len(steps.active), 2)
+    check_same(given.results(), expected.results())
+    assert all(map(torch.equal, given.results(), alone.results()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("make", [fed_lstm, fed_lstm_backward])
+def test_one_row_and_two(make: Callable[..., LoopProgram], dtype: torch.dtype) -> None:
+    program = make(19, dtype)
+    for count in STEPS:
+        check(program, *packed(*[1] * count))
+    check(program, *packed(*[2] * 13, *[1] * 40))
+    check(program, *batch_major(2, 31))
+
+
+def test_some_of_the_steps() -> None:
+    program, (steps, rows) = fed_lstm(7, torch.float64), packed(*[1] * 70)
+    given = arguments(program, steps, rows)
+    expected = given.copy()
+    interpret(program, expected, steps, 0, 70)
+    kernel = compile_loop(program)
+    for first, last in ((0, 1), (1, 33), (33, 70)):
+        kernel.run(*given.every(), steps, first, last, 2)
+    check_same(given.results(), expected.results())
+
+
+@pytest.mark.parametrize("order", ["walk first", "assistant far ahead"])
+def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk whose assistant comes when all is done, and an assistant that fills all rooms before the walk begins."""
+
+    def run(self: _team.Team, function: int, frames: list[int], threads: int | None = None) -> None:
+        call = kernel._function
+        walk, assist = frames
+        if order == "walk first":
+            call(walk)
+            call(assist)
+        else:
+            helper = threading.Thread(target=call, args=(assist,))
+            helper.start()
+            helper.join(0.02)
+            assert helper.is_alive()
+            call(walk)
+            helper.join()
+
+    monkeypatch.setattr(_team.Team, "run", run)
+    program = fed_lstm(19, torch.float32)
+    kernel = compile_loop(program)
+    check(program, *packed(*[1] * 101))
+
+
+def test_where_the_team_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in a forked process that knows how the call was divided before.
+    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[1] * 101)
+    kernel, given = compile_loop(program), arguments(program, steps, rows)
+    expected = given.copy()
+    interpret(program, expected, steps, 0, 101)
+    assert kernel.divide(steps, 0, 101, 2).is_assisted
+    monkeypatch.setattr(_kernel, "is_usable", lambda: False)
+    kernel.run(*given.every(), steps, 0, 101, 2)
+    check_same(given.results(), expected.results())
+    kernel._latest = (0, 0, 0), None
+    assert not kernel.divide(steps, 0, 101, 2).is_assisted
+
+
+def test_many_times() -> None:
+    program, (steps, rows) = fed_lstm(16, torch.float32), packed(*[1] * 64)
+    given = arguments(program, steps, rows)
+    kernel, expected = compile_loop(program), None
+    for _ in range(300):
+        here = given.copy()
+        kernel.run(*here.every(), steps, 0, 64, 2)
+        expected = expected or here.results()
+        assert all(map(torch.equal, here.results(), expected))
+
+
+def test_many_rows_are_shared_as_they_are() -> None:
+    kernel, (steps, _) = compile_loop(fed_lstm(19, torch.float32)), packed(*[8] * 40)
+    division = kernel.divide(steps, 0, 40, 2)
+    assert len(division.shards) > 1
+    assert not division.is_assisted
+    assert not kernel.divide(steps, 0, 40, 1).is_assisted
+
+
+@pytest.mark.parametrize("make", [tt.LSTMCell, tt.GRUCell, tt.BasicRNNCell, tt.cells.LayerNormBasicLSTMCell])
+def test_cells(make: Callable[[int], tt.RNNCell]) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(1, 75, 23, requires_grad=True)
+    cell = make(37)
+    results = []
+    threads = torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        try:
+            outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+            both = tt.bidirectional_dynamic_rnn(cell, cell, inputs, [60], dtype=torch.float32)[0]
+            total = outputs.square().sum() + both[1].square().sum()
+            gradients = torch.autograd.grad(total, [inputs, *cell.parameters()])
+        finally:
+            torch.set_num_threads(threads)
+        results.append([outputs, *both, *gradients])
+    one, two = results
+    assert all(map(torch.equal, one[:3], two[:3]))
+    # Gradients of matrices are cut by columns, which changes no sum either.
+    for got, expected in zip(two, one, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_after_a_fork() -> None:
+    cell, inputs = tt.LSTMCell(32, input_size=32), torch.randn(1, 100, 32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with torch.no_grad():
+            for _ in range(3):
+                expected, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+            child = os.fork()
+            if child == 0:
+                outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+                os._exit(0 if torch.equal(outputs, expected) else 1)
+    finally:
+        torch.set_num_threads(threads)
+    assert os.waitpid(child, 0)[1] == 0
