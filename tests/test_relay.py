@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,13 +14,10 @@ import throughtime as tt
 from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import _kernel, _shards, _team, compile_loop
+from throughtime.backends.numba import _kernel, _pool, _shards, compile_loop
 from throughtime.compiler._loop import LoopProgram
 
-pytestmark = [
-    pytest.mark.covers("kernels"),
-    pytest.mark.skipif(_team.team() is None, reason="torch has no team of threads here"),
-]
+pytestmark = pytest.mark.covers("kernels")
 
 STEPS = (1, 2, 11, 12, 13, 48, 49, 60, 61, 101)
 
@@ -67,9 +65,7 @@ def test_some_of_the_steps() -> None:
 def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk whose assistant comes when all is done, and an assistant that fills all rooms before the walk begins."""
 
-    def run(self: _team.Team, function: int, frames: list[int], threads: int | None = None) -> None:
-        call = kernel._function
-        walk, assist = frames
+    def run(_: int, call: Callable[[int], None], walk: int, assist: int, __: int) -> None:
         if order == "walk first":
             call(walk)
             call(assist)
@@ -81,24 +77,40 @@ def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
             call(walk)
             helper.join()
 
-    monkeypatch.setattr(_team.Team, "run", run)
+    monkeypatch.setattr(_kernel, "run_assisted", run)
+    check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
+
+
+def test_while_everybody_is_busy() -> None:
     program = fed_lstm(19, torch.float32)
-    kernel = compile_loop(program)
+    with _pool._pool.lock:
+        check(program, *packed(*[1] * 101))
     check(program, *packed(*[1] * 101))
 
 
-def test_where_the_team_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As in a forked process that knows how the call was divided before.
+def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What was posted is taken back: nobody waits for it, and nobody finds it later.
+    monkeypatch.setattr(_pool._Worker, "_work", lambda _: None)
+    monkeypatch.setattr(_pool, "_pool", _pool._Pool())
+    for _ in range(3):
+        check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
+    (worker,) = _pool._pool.workers
+    assert not worker.retract()
+
+
+def test_threads_at_once() -> None:
     program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[1] * 101)
     kernel, given = compile_loop(program), arguments(program, steps, rows)
     expected = given.copy()
-    interpret(program, expected, steps, 0, 101)
-    assert kernel.divide(steps, 0, 101, 2).is_assisted
-    monkeypatch.setattr(_kernel, "is_usable", lambda: False)
-    kernel.run(*given.every(), steps, 0, 101, 2)
-    check_same(given.results(), expected.results())
-    kernel._latest = (0, 0, 0), None
-    assert not kernel.divide(steps, 0, 101, 2).is_assisted
+    kernel.run(*expected.every(), steps, 0, 101, 1)
+
+    def work(_: int) -> bool:
+        here = given.copy()
+        kernel.run(*here.every(), steps, 0, 101, 2)
+        return all(map(torch.equal, here.results(), expected.results()))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(200)))
 
 
 def test_many_times() -> None:

@@ -18,12 +18,11 @@ from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
 from throughtime.backends.numba._library import ELEMENTS, load, product_address
 from throughtime.backends.numba._packer import make_packer, pack
 from throughtime.backends.numba._plan import make_plan
-from throughtime.backends.numba._pool import run_together
+from throughtime.backends.numba._pool import run_assisted, run_together
 from throughtime.backends.numba._relay import ROOMS, Relay
 from throughtime.backends.numba._shards import (
     cut_rows,
     cut_steps,
-    is_worth_a_thread,
     nanoseconds_of,
     shards_in_pieces,
     useful_shards,
@@ -128,7 +127,8 @@ class LoopKernel:
             active = steps.active.numpy()
             shards = cut_rows(steps.lengths, more)
             pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
-        rooms = ROOMS if threads > 1 and len(shards) == 1 and self._is_worth_assisting(steps, last - first) else 1
+        ahead = useful_shards(self._ahead_nanoseconds * steps.batch_size * (last - first))
+        rooms = ROOMS if threads > 1 and len(shards) == 1 and ahead > 1 else 1
         each = [self._shard(start, stop, last - first, assisted=rooms > 1) for start, stop in shards]
         nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
         division = Division(steps, first, last, each, rooms, nbytes, pieces, workers)
@@ -180,6 +180,9 @@ class LoopKernel:
         starts = [frame.buffer_info()[0] for frame in frames]
         if len(starts) == 1:
             self._function(starts[0])
+        elif division.is_assisted:
+            walk, assist = starts
+            run_assisted(self._address, self._function, walk, assist, assist + 8 * HEADER.index("done"))
         elif starts and is_usable() and (together := team()) is not None:
             if division.pieces:
                 walks = list(zip(starts, division.pieces, strict=True))
@@ -189,11 +192,6 @@ class LoopKernel:
         elif starts:
             flags = [start + 8 * HEADER.index("done") for start in starts]
             run_together(self._address, self._function, starts, flags)
-
-    def _is_worth_assisting(self, steps: Steps, count: int) -> bool:
-        """Whether a thread has enough to prepare, ahead of another that walks."""
-        worth = is_worth_a_thread(self._ahead_nanoseconds * steps.batch_size * count)
-        return worth and is_usable() and team() is not None
 
     def _shard(self, start: int, stop: int, steps: int, *, assisted: bool) -> Shard:
         # Who prepares blocks for another starts to be of use with the second.

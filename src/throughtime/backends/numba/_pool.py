@@ -22,6 +22,10 @@ class _Worker:
         if waiting().post(self._box.buffer_info()[0], function, argument) == ASLEEP:
             self._bell.release()
 
+    def retract(self) -> bool:
+        """Take back what was given, if it was not begun."""
+        return bool(waiting().retract(self._box.buffer_info()[0]))
+
     def _work(self) -> None:
         box = self._box.buffer_info()[0]
         while True:
@@ -68,6 +72,29 @@ def run_together(function: int, call: Callable[[int], None], arguments: Sequence
     finally:
         # Not even an interruption ends this before the last: the workers use memory that belongs to the caller.
         _wait_for_all(given)
+        pool.lock.release()
+
+
+def run_assisted(function: int, call: Callable[[int], None], walk: int, assist: int, flag: int) -> None:
+    """Call a function for `walk` on this thread and, as far as another is free and in time, for `assist` on that.
+
+    `flag` is the address of a number that the second call changes from zero at its end.
+    """
+    pool = _pool
+    if not pool.lock.acquire(blocking=False):
+        call(walk)
+        return
+    try:
+        if not pool.workers:
+            pool.workers.append(_Worker("throughtime-0"))
+        worker = pool.workers[0]
+        worker.give(function, assist)
+        try:
+            call(walk)
+        finally:
+            if not worker.retract():
+                _wait_for_all([flag])
+    finally:
         pool.lock.release()
 
 

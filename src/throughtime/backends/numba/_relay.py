@@ -11,17 +11,51 @@ from array import array
 from collections.abc import Sequence
 
 from throughtime.backends.numba._packing import PACK_ALL, Job, job_list
+from throughtime.backends.numba._waiting import waiting
 
 ROOMS = 4
 """Blocks that are prepared and not yet used, at most; a power of two."""
+
+_LOOKS = 2000
+"""About as long as a block takes: who waits longer waits for somebody who does not run."""
 
 _READY = 8
 """The numbers of rooms begin on another cache line than what all of them look at."""
 
 # A relay is 64-bit numbers: how many blocks are claimed, how many the walk has left behind, whether matrices are being
-# packed (1) or packed (2), and where the lists of matrices are, those of the walk and those of blocks; and for each
-# room the block that is ready in it, counted from one.
+# packed (1) or packed (2), where the lists of matrices are, those of the walk and those of blocks, and the function
+# that lets others run; and for each room the block that is ready in it, counted from one.
 RELAY = f"""
+; To be called between two looks at what another thread will change: after many of them others may run, maybe that one.
+define internal void @between_looks(ptr %relay, i64 %looks) {{
+entry:
+  %many = icmp sgt i64 %looks, {_LOOKS}
+  br i1 %many, label %let, label %end
+let:
+  %slot = getelementptr i64, ptr %relay, i64 5
+  %give_way = load ptr, ptr %slot, align 8
+  %ignored = call i32 %give_way()
+  br label %end
+end:
+  ret void
+}}
+
+define internal void @await(ptr %relay, ptr %place, i64 %number) {{
+entry:
+  br label %look
+look:
+  %looks = phi i64 [ 0, %entry ], [ %more, %again ]
+  %found = load atomic i64, ptr %place acquire, align 8
+  %there = icmp eq i64 %found, %number
+  br i1 %there, label %end, label %again
+again:
+  call void @between_looks(ptr %relay, i64 %looks)
+  %more = add i64 %looks, 1
+  br label %look
+end:
+  ret void
+}}
+
 ; Whether the walk has to prepare a block itself; if somebody else has begun with it, only once that is ready.
 define internal i1 @is_mine(ptr %relay, i64 %block) {{
 entry:
@@ -34,13 +68,12 @@ claim:
   %room = and i64 %block, {ROOMS - 1}
   %place = add i64 %room, {_READY}
   %ready = getelementptr i64, ptr %relay, i64 %place
-  br i1 %mine, label %end, label %look
-look:
-  %found = load atomic i64, ptr %ready acquire, align 8
-  %there = icmp eq i64 %found, %after
-  br i1 %there, label %end, label %look
+  br i1 %mine, label %end, label %another
+another:
+  call void @await(ptr %relay, ptr %ready, i64 %after)
+  br label %end
 end:
-  %result = phi i1 [ true, %entry ], [ true, %claim ], [ false, %look ]
+  %result = phi i1 [ true, %entry ], [ true, %claim ], [ false, %another ]
   ret i1 %result
 }}
 
@@ -50,6 +83,7 @@ entry:
   %walked = getelementptr i64, ptr %relay, i64 1
   br label %look
 look:
+  %looks = phi i64 [ 0, %entry ], [ %more, %again ], [ 0, %claim ]
   %block = load atomic i64, ptr %relay monotonic, align 8
   %left = icmp slt i64 %block, %blocks
   br i1 %left, label %consider, label %end
@@ -57,7 +91,11 @@ consider:
   %behind = load atomic i64, ptr %walked acquire, align 8
   %ahead = sub i64 %block, %behind
   %fits = icmp slt i64 %ahead, {ROOMS}
-  br i1 %fits, label %claim, label %look
+  br i1 %fits, label %claim, label %again
+again:
+  call void @between_looks(ptr %relay, i64 %looks)
+  %more = add i64 %looks, 1
+  br label %look
 claim:
   %after = add i64 %block, 1
   %change = cmpxchg ptr %relay, i64 %block, i64 %after monotonic monotonic, align 8
@@ -115,11 +153,10 @@ claim:
   %state = getelementptr i64, ptr %relay, i64 2
   %change = cmpxchg ptr %state, i64 0, i64 1 monotonic monotonic, align 8
   %mine = extractvalue {{ i64, i1 }} %change, 1
-  br i1 %mine, label %work, label %look
-look:
-  %found = load atomic i64, ptr %state acquire, align 8
-  %packed = icmp eq i64 %found, 2
-  br i1 %packed, label %end, label %look
+  br i1 %mine, label %work, label %another
+another:
+  call void @await(ptr %relay, ptr %state, i64 2)
+  br label %end
 work:
   %list_slot = getelementptr i64, ptr %relay, i64 4
   %list = load ptr, ptr %list_slot, align 8
@@ -155,7 +192,8 @@ class Relay:
     def __init__(self, own: Sequence[Job], of_blocks: Sequence[Job]) -> None:
         self._lists = job_list(own), job_list(of_blocks)
         addresses = [jobs.buffer_info()[0] for jobs in self._lists]
-        self._numbers = array("q", (0, 0, 0, *addresses, *[0] * (_READY + ROOMS - 5)))
+        head = (0, 0, 0, *addresses, waiting().give_way)
+        self._numbers = array("q", (*head, *[0] * (_READY + ROOMS - len(head))))
 
     @property
     def address(self) -> int:

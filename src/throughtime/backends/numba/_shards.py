@@ -46,11 +46,6 @@ def useful_shards(nanoseconds: float) -> int:
     return max(1, int(nanoseconds / SHARD_NANOSECONDS))
 
 
-def is_worth_a_thread(nanoseconds: float) -> bool:
-    """Whether another thread is worth waking up for this much work."""
-    return nanoseconds >= SHARD_NANOSECONDS
-
-
 def shards_in_pieces(threads: int, rows: int, nanoseconds: float, *, is_ragged: bool) -> int:
     """How many shards to cut into pieces, for so many threads: 0 if whole ones serve as well."""
     shards = min(threads + (threads + 1) // 2, rows // PIECES_ROWS)

@@ -67,7 +67,7 @@ look:
   %count = phi i64 [ 0, %fresh ], [ %next, %again ]
   %state = load atomic i64, ptr %box acquire, align 8
   %posted = icmp eq i64 %state, 2
-  br i1 %posted, label %run, label %onward
+  br i1 %posted, label %take, label %onward
 onward:
   %next = add i64 %count, 1
   %over = icmp sge i64 %next, %looks
@@ -80,27 +80,38 @@ yield:
   br label %again
 again:
   br label %look
-run:
+take:
   %function_slot = getelementptr i64, ptr %box, i64 1
   %argument_slot = getelementptr i64, ptr %box, i64 2
   %function = load ptr, ptr %function_slot, align 8
   %argument = load i64, ptr %argument_slot, align 8
-  ; Before the job, because the next may be posted as soon as this one is done.
-  store atomic i64 1, ptr %box release, align 8
+  ; Before the job, because the next may be posted as soon as this one is done; unless it is taken back in this moment.
+  %taking = cmpxchg ptr %box, i64 2, i64 1 seq_cst seq_cst
+  %taken = extractvalue { i64, i1 } %taking, 1
+  br i1 %taken, label %run, label %fresh
+run:
   call void %function(i64 %argument)
   br label %fresh
 tired:
   %change = cmpxchg ptr %box, i64 1, i64 0 seq_cst seq_cst
   %changed = extractvalue { i64, i1 } %change, 1
-  br i1 %changed, label %end, label %run
+  br i1 %changed, label %end, label %fresh
 end:
   ret void
+}
+
+; Takes back a job that nobody has taken yet: whether that was so.
+define i64 @retract(ptr %box) {
+  %change = cmpxchg ptr %box, i64 2, i64 1 seq_cst seq_cst
+  %changed = extractvalue { i64, i1 } %change, 1
+  %result = zext i1 %changed to i64
+  ret i64 %result
 }
 """
 _WAIT_LOOKS = 10_000, 30_000
 """Some tens of microseconds of looking, then some milliseconds of looking and giving way."""
-_SERVE_LOOKS = 100, 1000
-"""Giving way almost at once, for some hundred microseconds in all."""
+_SERVE_LOOKS = 100, 3000
+"""Giving way almost at once, for about a millisecond in all: so long a small network is not called."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,7 @@ class Waiting:
     give_way: int
     wait_function: Callable[..., int]
     post: Callable[[int, int, int], int]
+    retract: Callable[[int], int]
     serve_function: Callable[..., None]
 
     def wait(self, flag: int) -> None:
@@ -136,5 +148,6 @@ def waiting() -> Waiting:
         ctypes.CFUNCTYPE(number, *looking)(library.address("wait")),
         # Over in no time: not worth letting go of Python's lock.
         ctypes.PYFUNCTYPE(number, address, number, number)(library.address("post")),
+        ctypes.PYFUNCTYPE(number, address)(library.address("retract")),
         ctypes.CFUNCTYPE(None, *looking)(library.address("serve")),
     )
