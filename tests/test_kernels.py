@@ -32,7 +32,7 @@ from loop_programs import (
     softmax,
 )
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import LoopKernel, _kernel, _llvm, _shards, _waiting, compile_loop, refusal
+from throughtime.backends.numba import LoopKernel, _llvm, _shards, compile_loop, refusal
 from throughtime.backends.numba._shards import cut_rows, cut_steps, shards_in_pieces
 from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import (
@@ -358,26 +358,6 @@ def test_many_callers_at_once(in_pieces: bool, many_shards: None, request: pytes
 
     with ThreadPoolExecutor(4) as callers:
         assert all(callers.map(call, range(200)))
-
-
-def test_an_interruption_waits_for_the_others(monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
-    waited: list[int] = []
-    wait = _waiting.Waiting.wait
-
-    def interrupted(self: _waiting.Waiting, flag: int) -> None:
-        waited.append(flag)
-        if len(waited) == 1:
-            raise KeyboardInterrupt
-        wait(self, flag)
-
-    # With threads of our own, as where torch has none to lend.
-    monkeypatch.setattr(_kernel, "is_usable", lambda: False)
-    monkeypatch.setattr(_waiting.Waiting, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        check(lstm(16, torch.float32), *packed(8, 8), threads=2)
-    assert len(waited) == 2
-    # And the threads are free again.
-    check(lstm(16, torch.float32), *packed(8, 8), threads=2)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

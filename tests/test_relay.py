@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, i
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _kernel, _pool, _shards, compile_loop
+from throughtime.backends.numba._waiting import ASLEEP
 from throughtime.compiler._loop import LoopProgram
 
 pytestmark = pytest.mark.covers("kernels")
@@ -65,7 +69,8 @@ def test_some_of_the_steps() -> None:
 def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk whose assistant comes when all is done, and an assistant that fills all rooms before the walk begins."""
 
-    def run(_: int, call: Callable[[int], None], walk: int, assist: int, __: int) -> None:
+    def run(_: int, call: Callable[[int], None], frames: list[int], __: list[int]) -> None:
+        walk, assist = frames
         if order == "walk first":
             call(walk)
             call(assist)
@@ -77,7 +82,7 @@ def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
             call(walk)
             helper.join()
 
-    monkeypatch.setattr(_kernel, "run_assisted", run)
+    monkeypatch.setattr(_kernel, "run_together", run)
     check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
 
 
@@ -89,13 +94,86 @@ def test_while_everybody_is_busy() -> None:
 
 
 def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What was posted is taken back: nobody waits for it, and nobody finds it later.
+    # What was posted is taken back: nobody waits for it, nobody finds it later, and the next call rings again.
     monkeypatch.setattr(_pool._Worker, "_work", lambda _: None)
     monkeypatch.setattr(_pool, "_pool", _pool._Pool())
     for _ in range(3):
         check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
     (worker,) = _pool._pool.workers
-    assert not worker.retract()
+    assert worker._box[0] == ASLEEP
+
+
+INTERRUPTED = """
+import random, signal, sys, time, torch
+sys.path.insert(0, {tests!r})
+from loop_programs import *
+from throughtime.backends.numba import _kernel, _pool, _shards, compile_loop
+_shards.SHARD_NANOSECONDS = 1
+_kernel.is_usable = lambda: False
+class Stop(BaseException): pass
+def stop(*_): raise Stop
+signal.signal(signal.SIGALRM, stop)
+cases = []
+for program, counts in ((fed_lstm(19, torch.float32), [1] * 101), (lstm(16, torch.float32), [8] * 40)):
+    steps, rows = packed(*counts)
+    given = arguments(program, steps, rows)
+    expected = given.copy()
+    kernel = compile_loop(program)
+    kernel.run(*expected.every(), steps, 0, len(counts), 1)
+    cases.append((kernel, steps, given, expected))
+end, stopped, done = time.monotonic() + 3, 0, 0
+while time.monotonic() < end:
+    for kernel, steps, given, expected in cases:
+        here = given.copy()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 3e-4))
+            kernel.run(*here.every(), steps, 0, len(steps.active), 2)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Stop:
+            stopped += 1
+            assert not _pool._pool.lock.locked()
+            continue
+        assert all(map(torch.equal, here.results(), expected.results()))
+        done += 1
+assert stopped > 100 and done > 100, (stopped, done)
+print("unharmed")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a timer that interrupts")
+def test_interruptions() -> None:
+    """Whenever a signal comes, nobody works on memory that is somebody else's by then, and nobody waits for ever."""
+    script = INTERRUPTED.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout == "unharmed\n", done.stderr
+
+
+HELD_UP = """
+import ctypes, torch
+import throughtime as tt
+from throughtime.backends.numba import _waiting
+usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
+before = "  %taking = cmpxchg"
+assert _waiting._ASSEMBLY.count(before) == 1
+pause = f"  %pause = call i32 inttoptr (i64 {usleep} to ptr)(i32 1000)"
+_waiting._ASSEMBLY = _waiting._ASSEMBLY.replace(before, pause + chr(10) + before)
+torch.set_num_threads(2)
+cells = [tt.LSTMCell(32, input_size=64), tt.GRUCell(48, input_size=64)]
+calls = [(cell, torch.randn(1 + index, 200, 64)) for index, cell in enumerate(cells)]
+with torch.no_grad():
+    expected = [tt.dynamic_rnn(cell, inputs, dtype=torch.float32)[0] for cell, inputs in calls]
+    for _ in range(300):
+        for (cell, inputs), outputs in zip(calls, expected):
+            assert torch.equal(tt.dynamic_rnn(cell, inputs, dtype=torch.float32)[0], outputs)
+print("the same")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pauses as Linux does")
+def test_a_worker_that_is_held_up_when_it_takes_a_job() -> None:
+    # By then the job may have been taken back, and another one posted.
+    done = subprocess.run([sys.executable, "-c", HELD_UP], capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout == "the same\n", done.stderr
 
 
 def test_threads_at_once() -> None:

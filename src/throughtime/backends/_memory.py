@@ -1,8 +1,8 @@
 """Memory for streams that is used again.
 
-A large tensor of torch is fresh memory from the system every time, and the first touch of every page of it costs more
-than what is computed into it: a third of the time of a product. Streams live for one unroll, and the next unroll
-needs the same: what they are given here comes back when the last tensor on it is gone.
+A large tensor of torch is fresh memory from the system every time, a smaller one now and then, and the first touch of
+every page of it costs more than what is computed into it: a third of the time of a product. Streams live for one
+unroll, and the next unroll needs the same: what they are given here comes back when the last tensor on it is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+from collections import OrderedDict
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from throughtime._fork import after_fork
 from throughtime.backends._touch import touch_ahead
 
-# Below this size torch's memory is used again by the C library anyway.
+# Smaller ones take longer to be handed out here than to be touched.
 SMALLEST_BYTES = 1 << 18
 _ALIGNMENT = 64
 # Less is touched in the time that a thread takes to wake up.
@@ -32,50 +33,57 @@ _SPARE = 1 << 25
 
 
 class Reuse:
-    """Pieces of memory that nobody uses now; together with those in use never more than was once in use at a time."""
+    """Pieces of memory that nobody uses now; with those in use hardly more than was once in use at a time."""
 
     def __init__(self) -> None:
-        self._free: list[np.ndarray[Any, Any]] = []
-        self._used_bytes = self._most_bytes = 0
+        # By size, in the order in which sizes came back; of a size, what came back last is at the end.
+        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
+        self._used_bytes = self._most_bytes = self._free_bytes = 0
         # A collection of garbage may give memory back while this thread takes some: the lock must let it.
         self._lock = threading.RLock()
 
     @property
     def free_bytes(self) -> int:
         """How much is held for later."""
-        with self._lock:
-            return sum(memory.nbytes for memory in tuple(self._free))
+        return self._free_bytes
 
     def take(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """Memory of at least so many bytes: the smallest piece that fits and came back last, or a new one."""
+        """Memory of at least so many bytes: of the smallest pieces that fit the last that came back, or a new one."""
         with self._lock:
             memory = self._fitting(nbytes)
             if memory is None:
                 memory = _new(nbytes)
             self._used_bytes += memory.nbytes
             self._most_bytes = max(self._most_bytes, self._used_bytes)
-            while self._free and self.free_bytes + self._used_bytes > self._most_bytes + _SPARE:
-                del self._free[0]
+            while self._free and self._free_bytes + self._used_bytes > self._most_bytes + _SPARE:
+                # The size that came back longest ago, in one go: what comes back in the meantime is of no matter.
+                size, pieces = self._free.popitem(last=False)
+                self._free_bytes -= size * len(pieces)
             return memory
 
     def _fitting(self, nbytes: int) -> np.ndarray[Any, Any] | None:
-        pieces = tuple(self._free)
-        fitting = [index for index, piece in enumerate(pieces) if nbytes <= piece.nbytes <= _SLACK * nbytes]
-        if not fitting:
-            return None
-        # What comes back in the meantime is added at the end: places before it stay.
-        return self._free.pop(min(fitting, key=lambda index: (pieces[index].nbytes, -index)))
+        size = _rounded(nbytes)
+        while size <= _SLACK * nbytes:
+            pieces = self._free.get(size)
+            if pieces:
+                self._free_bytes -= size
+                return pieces.pop()
+            size = _rounded(size + 1)
+        return None
 
     def give(self, memory: np.ndarray[Any, Any]) -> None:
         """Memory comes back."""
         with self._lock:
-            self._free.append(memory)
+            self._free.setdefault(memory.nbytes, []).append(memory)
+            self._free.move_to_end(memory.nbytes)
+            self._free_bytes += memory.nbytes
             self._used_bytes -= memory.nbytes
 
     def clear(self) -> None:
         """Let go of everything, and forget how much there was."""
         with self._lock:
             self._free.clear()
+            self._free_bytes = 0
             self._most_bytes = self._used_bytes
 
     def renew_lock(self) -> None:

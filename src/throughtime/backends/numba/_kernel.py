@@ -18,7 +18,7 @@ from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
 from throughtime.backends.numba._library import ELEMENTS, load, product_address
 from throughtime.backends.numba._packer import make_packer, pack
 from throughtime.backends.numba._plan import make_plan
-from throughtime.backends.numba._pool import run_assisted, run_together
+from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._relay import ROOMS, Relay
 from throughtime.backends.numba._shards import (
     cut_rows,
@@ -180,16 +180,14 @@ class LoopKernel:
         starts = [frame.buffer_info()[0] for frame in frames]
         if len(starts) == 1:
             self._function(starts[0])
-        elif division.is_assisted:
-            walk, assist = starts
-            run_assisted(self._address, self._function, walk, assist, assist + 8 * HEADER.index("done"))
-        elif starts and is_usable() and (together := team()) is not None:
+        elif starts and not division.is_assisted and is_usable() and (together := team()) is not None:
             if division.pieces:
                 walks = list(zip(starts, division.pieces, strict=True))
                 together.walk(self._address, division.threads, walks, HEADER.index("first"))
             else:
                 together.run(self._address, starts)
         elif starts:
+            # Who assists is not waited for if it does not come: torch's team would wait for it.
             flags = [start + 8 * HEADER.index("done") for start in starts]
             run_together(self._address, self._function, starts, flags)
 

@@ -15,16 +15,16 @@ class _Worker:
 
     def __init__(self, name: str) -> None:
         self._box = array("q", [ASLEEP, 0, 0])
-        self._bell = threading.Semaphore(0)
+        # A plain lock: those that are written in Python do not stand an interruption.
+        self._bell = threading.Lock()
+        self._bell.acquire()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def give(self, function: int, argument: int) -> None:
-        if waiting().post(self._box.buffer_info()[0], function, argument) == ASLEEP:
+    def wake(self) -> int:
+        """The address of the mailbox, into which it will soon look if it does not now."""
+        if self._box[0] == ASLEEP and self._bell.locked():
             self._bell.release()
-
-    def retract(self) -> bool:
-        """Take back what was given, if it was not begun."""
-        return bool(waiting().retract(self._box.buffer_info()[0]))
+        return self._box.buffer_info()[0]
 
     def _work(self) -> None:
         box = self._box.buffer_info()[0]
@@ -51,62 +51,21 @@ def _renew() -> None:
 
 
 def run_together(function: int, call: Callable[[int], None], arguments: Sequence[int], flags: Sequence[int]) -> None:
-    """Call a function once for each argument, on a thread each; the last call is on this thread.
+    """Call a function once for each argument: for the first on this thread, for the others on a thread each.
 
     `function` is its address, `call` calls it from Python, and `flags` are addresses of numbers that each call changes
-    from zero at its end. Where the threads are busy for somebody else, this thread does it all.
+    from zero at its end. What a thread has not begun with when the first call is over, or if the threads are busy for
+    somebody else, this thread does itself, in order.
     """
     pool = _pool
-    if not pool.lock.acquire(blocking=False):
+    if pool.lock.locked():
         for argument in arguments:
             call(argument)
         return
-    given: list[int] = []
-    try:
-        while len(pool.workers) < len(arguments) - 1:
+    with pool.lock:
+        own, *others = arguments
+        while len(pool.workers) < len(others):
             pool.workers.append(_Worker(f"throughtime-{len(pool.workers)}"))
-        for worker, argument, flag in zip(pool.workers, arguments[:-1], flags, strict=False):
-            worker.give(function, argument)
-            given.append(flag)
-        call(arguments[-1])
-    finally:
-        # Not even an interruption ends this before the last: the workers use memory that belongs to the caller.
-        _wait_for_all(given)
-        pool.lock.release()
-
-
-def run_assisted(function: int, call: Callable[[int], None], walk: int, assist: int, flag: int) -> None:
-    """Call a function for `walk` on this thread and, as far as another is free and in time, for `assist` on that.
-
-    `flag` is the address of a number that the second call changes from zero at its end.
-    """
-    pool = _pool
-    if not pool.lock.acquire(blocking=False):
-        call(walk)
-        return
-    try:
-        if not pool.workers:
-            pool.workers.append(_Worker("throughtime-0"))
-        worker = pool.workers[0]
-        worker.give(function, assist)
-        try:
-            call(walk)
-        finally:
-            if not worker.retract():
-                _wait_for_all([flag])
-    finally:
-        pool.lock.release()
-
-
-def _wait_for_all(flags: Sequence[int]) -> None:
-    interruption: BaseException | None = None
-    for flag in flags:
-        ended = False
-        while not ended:
-            try:
-                waiting().wait(flag)
-                ended = True
-            except BaseException as error:
-                interruption = error
-    if interruption is not None:
-        raise interruption
+        workers = pool.workers[: len(others)]
+        jobs = [(worker.wake(), *job) for worker, job in zip(workers, zip(others, flags[1:], strict=True), strict=True)]
+        waiting().together(function, own, jobs)

@@ -1,8 +1,8 @@
 """How threads hand over work without Python's lock and, for a while, without going to sleep.
 
 Waking a thread up, or waiting for Python's lock, takes longer than many a shard runs. So a worker looks out for its
-next job in machine code for a moment before it goes to sleep, and runs it there; and whoever waits for it looks at a
-flag.
+next job in machine code for a moment before it goes to sleep, and runs it there. Whoever has jobs posts them, does its
+own, takes back what nobody has begun with, and waits for the rest: all of it in one call, which nothing interrupts.
 
 A mailbox is three 64-bit numbers: its state, the address of a function, and the address that the function is given.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from throughtime.backends.numba._library import load
@@ -21,59 +22,98 @@ ASLEEP, LOOKING, POSTED = range(3)
 """States of a mailbox."""
 
 _ASSEMBLY = """
-; Whether a flag was raised in time: looks at it again and again, after the first looks letting others run in between.
-define i64 @wait(ptr %flag, ptr %give_way, i64 %polite, i64 %looks) {
+; The list has how many jobs there are for others, the function of all jobs, the argument of our own, and the function
+; that lets other threads run; and for each job a mailbox, its argument, the place of a number that is not zero once it
+; is done, and room for the state that the mailbox had.
+define void @together(ptr %list, i64 %patience) {
 entry:
-  br label %look
+  %function_slot = getelementptr i64, ptr %list, i64 1
+  %own_slot = getelementptr i64, ptr %list, i64 2
+  %give_way_slot = getelementptr i64, ptr %list, i64 3
+  %jobs = getelementptr i64, ptr %list, i64 4
+  %count = load i64, ptr %list, align 8
+  %function = load ptr, ptr %function_slot, align 8
+  %own = load i64, ptr %own_slot, align 8
+  %give_way = load ptr, ptr %give_way_slot, align 8
+  br label %post
+post:
+  %posted = phi i64 [ 0, %entry ], [ %posted_next, %post ]
+  %job = phi ptr [ %jobs, %entry ], [ %job_next, %post ]
+  %argument_slot = getelementptr i64, ptr %job, i64 1
+  %state_slot = getelementptr i64, ptr %job, i64 3
+  %box = load ptr, ptr %job, align 8
+  %argument = load i64, ptr %argument_slot, align 8
+  %box_function = getelementptr i64, ptr %box, i64 1
+  %box_argument = getelementptr i64, ptr %box, i64 2
+  store ptr %function, ptr %box_function, align 8
+  store i64 %argument, ptr %box_argument, align 8
+  %state = atomicrmw xchg ptr %box, i64 2 seq_cst, align 8
+  store i64 %state, ptr %state_slot, align 8
+  %posted_next = add i64 %posted, 1
+  %job_next = getelementptr i64, ptr %job, i64 4
+  %posted_all = icmp sge i64 %posted_next, %count
+  br i1 %posted_all, label %work, label %post
+work:
+  call void %function(i64 %own)
+  br label %collect
+collect:
+  %collected = phi i64 [ 0, %work ], [ %collected_next, %next ]
+  %place = phi ptr [ %jobs, %work ], [ %place_next, %next ]
+  %his_argument_slot = getelementptr i64, ptr %place, i64 1
+  %his_flag_slot = getelementptr i64, ptr %place, i64 2
+  %his_state_slot = getelementptr i64, ptr %place, i64 3
+  %his_box = load ptr, ptr %place, align 8
+  %his_argument = load i64, ptr %his_argument_slot, align 8
+  %flag = load ptr, ptr %his_flag_slot, align 8
+  %before = load i64, ptr %his_state_slot, align 8
+  %change = cmpxchg ptr %his_box, i64 2, i64 %before seq_cst seq_cst
+  %untouched = extractvalue { i64, i1 } %change, 1
+  br i1 %untouched, label %instead, label %look
+instead:
+  call void %function(i64 %his_argument)
+  br label %next
 look:
-  %count = phi i64 [ 0, %entry ], [ %next, %again ]
+  %looks = phi i64 [ 0, %collect ], [ %looks_next, %again ]
   %value = load atomic i64, ptr %flag acquire, align 8
-  %raised = icmp ne i64 %value, 0
-  br i1 %raised, label %end, label %onward
+  %done = icmp ne i64 %value, 0
+  br i1 %done, label %next, label %onward
 onward:
-  %next = add i64 %count, 1
-  %over = icmp sge i64 %next, %looks
-  br i1 %over, label %end, label %consider
-consider:
-  %courteous = icmp sge i64 %next, %polite
+  %looks_next = add i64 %looks, 1
+  %courteous = icmp sge i64 %looks_next, %patience
   br i1 %courteous, label %yield, label %again
 yield:
   %ignored = call i32 %give_way()
   br label %again
 again:
   br label %look
+next:
+  %collected_next = add i64 %collected, 1
+  %place_next = getelementptr i64, ptr %place, i64 4
+  %all = icmp sge i64 %collected_next, %count
+  br i1 %all, label %end, label %collect
 end:
-  %result = zext i1 %raised to i64
-  ret i64 %result
-}
-
-; Posts a job; the state that was found tells whether somebody has to be woken up.
-define i64 @post(ptr %box, i64 %function, i64 %argument) {
-  %function_slot = getelementptr i64, ptr %box, i64 1
-  %argument_slot = getelementptr i64, ptr %box, i64 2
-  store i64 %function, ptr %function_slot, align 8
-  store i64 %argument, ptr %argument_slot, align 8
-  %state = atomicrmw xchg ptr %box, i64 2 seq_cst, align 8
-  ret i64 %state
+  ret void
 }
 
 ; Runs one job after another, until none comes in time.
-define void @serve(ptr %box, ptr %give_way, i64 %polite, i64 %looks) {
+define void @serve(ptr %box, ptr %give_way, i64 %patience, i64 %most) {
 entry:
   br label %fresh
 fresh:
+  ; Whoever takes a job back leaves the state as it was before, maybe asleep.
+  %waking = cmpxchg ptr %box, i64 0, i64 1 seq_cst seq_cst
   br label %look
 look:
-  %count = phi i64 [ 0, %fresh ], [ %next, %again ]
+  %looks = phi i64 [ 0, %fresh ], [ %next, %again ]
   %state = load atomic i64, ptr %box acquire, align 8
   %posted = icmp eq i64 %state, 2
   br i1 %posted, label %take, label %onward
 onward:
-  %next = add i64 %count, 1
-  %over = icmp sge i64 %next, %looks
+  %next = add i64 %looks, 1
+  %over = icmp sge i64 %next, %most
   br i1 %over, label %tired, label %consider
 consider:
-  %courteous = icmp sge i64 %next, %polite
+  %courteous = icmp sge i64 %next, %patience
   br i1 %courteous, label %yield, label %again
 yield:
   %ignored = call i32 %give_way()
@@ -81,15 +121,15 @@ yield:
 again:
   br label %look
 take:
-  %function_slot = getelementptr i64, ptr %box, i64 1
-  %argument_slot = getelementptr i64, ptr %box, i64 2
-  %function = load ptr, ptr %function_slot, align 8
-  %argument = load i64, ptr %argument_slot, align 8
-  ; Before the job, because the next may be posted as soon as this one is done; unless it is taken back in this moment.
+  ; It may be taken back in this moment. What is in the box is looked at afterwards: until it is done, nobody posts.
   %taking = cmpxchg ptr %box, i64 2, i64 1 seq_cst seq_cst
   %taken = extractvalue { i64, i1 } %taking, 1
   br i1 %taken, label %run, label %fresh
 run:
+  %function_slot = getelementptr i64, ptr %box, i64 1
+  %argument_slot = getelementptr i64, ptr %box, i64 2
+  %function = load ptr, ptr %function_slot, align 8
+  %argument = load i64, ptr %argument_slot, align 8
   call void %function(i64 %argument)
   br label %fresh
 tired:
@@ -99,19 +139,14 @@ tired:
 end:
   ret void
 }
-
-; Takes back a job that nobody has taken yet: whether that was so.
-define i64 @retract(ptr %box) {
-  %change = cmpxchg ptr %box, i64 2, i64 1 seq_cst seq_cst
-  %changed = extractvalue { i64, i1 } %change, 1
-  %result = zext i1 %changed to i64
-  ret i64 %result
-}
 """
-_WAIT_LOOKS = 10_000, 30_000
-"""Some tens of microseconds of looking, then some milliseconds of looking and giving way."""
+_WAIT_PATIENCE = 10_000
+"""Some tens of microseconds of looking, before others may run in between."""
 _SERVE_LOOKS = 100, 3000
 """Giving way almost at once, for about a millisecond in all: so long a small network is not called."""
+
+Job = tuple[int, int, int]
+"""The address of a mailbox, the argument, and the address of a number that the call changes from zero at its end."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +155,19 @@ class Waiting:
 
     library: object
     give_way: int
-    wait_function: Callable[..., int]
-    post: Callable[[int, int, int], int]
-    retract: Callable[[int], int]
+    together_function: Callable[..., None]
     serve_function: Callable[..., None]
 
-    def wait(self, flag: int) -> None:
-        """Return when the number at the address `flag` is no longer zero."""
-        while not self.wait_function(flag, self.give_way, *_WAIT_LOOKS):
-            pass
+    def together(self, function: int, own: int, jobs: Sequence[Job]) -> None:
+        """Call a function for an argument of our own, and have others call it for theirs, as far as they are in time.
+
+        There is at least one job. What nobody has begun with when our own is done is called here.
+        """
+        numbers = [len(jobs), function, own, self.give_way]
+        for job in jobs:
+            numbers += (*job, 0)
+        table = array("q", numbers)
+        self.together_function(table.buffer_info()[0], _WAIT_PATIENCE)
 
     def serve(self, box: int) -> None:
         """Run what is posted to the mailbox at the address `box`, until for a moment nothing is."""
@@ -141,13 +180,9 @@ def waiting() -> Waiting:
     give_way = ctypes.cast(system.SwitchToThread if sys.platform == "win32" else system.sched_yield, ctypes.c_void_p)
     library = load(_ASSEMBLY)
     number, address = ctypes.c_int64, ctypes.c_void_p
-    looking = (address, address, number, number)
     return Waiting(
         library,
         give_way.value or 0,
-        ctypes.CFUNCTYPE(number, *looking)(library.address("wait")),
-        # Over in no time: not worth letting go of Python's lock.
-        ctypes.PYFUNCTYPE(number, address, number, number)(library.address("post")),
-        ctypes.PYFUNCTYPE(number, address)(library.address("retract")),
-        ctypes.CFUNCTYPE(None, *looking)(library.address("serve")),
+        library.function("together", address, number),
+        library.function("serve", address, address, number, number),
     )
