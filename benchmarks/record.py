@@ -20,6 +20,11 @@ import torch
 
 import throughtime as tt
 
+try:
+    from llvmlite import binding as llvm
+except ImportError:
+    llvm = None
+
 RESULTS = Path(__file__).parent / "results"
 
 Turn = Callable[[int], list[float]]
@@ -154,8 +159,9 @@ def _lines(key: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _processor() -> str:
-    """The processor's own name where Linux tells it, else what Python knows."""
+    """The processor's own name where Linux tells it, else what Python knows; and its kind, which the name may hide."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name} ({llvm.get_host_cpu_name()})" if llvm is not None else name

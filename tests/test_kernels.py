@@ -32,7 +32,7 @@ from loop_programs import (
     softmax,
 )
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import LoopKernel, _llvm, _shards, compile_loop, refusal
+from throughtime.backends.numba import LoopKernel, _llvm, _packer, _shards, compile_loop, refusal
 from throughtime.backends.numba._shards import cut_rows, cut_steps, shards_in_pieces
 from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import (
@@ -106,10 +106,10 @@ def test_other_widths(units: int) -> None:
     check(lstm_backward(units, torch.float32), *packed(13, 7, 2))
 
 
-def product(depth: int) -> LoopProgram:
-    """A program that multiplies, with a matrix of nine panels and a bit."""
-    x, out = Row("x", depth, torch.float32), Row("out", 150, torch.float32)
-    matrix = Matrix("m", depth, 150, torch.float32)
+def product(depth: int, columns: int = 150) -> LoopProgram:
+    """A program that multiplies, with a matrix of some panels and a bit."""
+    x, out = Row("x", depth, torch.float32), Row("out", columns, torch.float32)
+    matrix = Matrix("m", depth, columns, torch.float32)
     return LoopProgram("product", False, (x,), (), (), (matrix,), (), (Op("product", out, (x, matrix)),), (out,))
 
 
@@ -118,6 +118,33 @@ def test_tiles_of_every_height(rows: int) -> None:
     # Fewer rows of the matrix than one turn of the innermost loop takes, and many turns with one row left over.
     for depth in (3, 401):
         check(product(depth), *packed(rows, rows))
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@pytest.mark.parametrize("rows", [1, 3, 4, 13])
+def test_last_panels_of_every_width(rows: int, vector_bytes: int) -> None:
+    # Half of a panel is left out where it has nothing but zeros.
+    host = dataclasses.replace(_llvm.host(), vector_bytes=vector_bytes, tile_rows=12 if vector_bytes == 64 else 6)
+    half = vector_bytes // 4
+    for columns in (1, half - 1, half, half + 1, 2 * half - 1, 2 * half, 2 * half + 1, 3 * half, 3 * half + 1):
+        x, matrix = torch.randn(rows, 21), torch.randn(21, columns)
+        out = torch.full((rows, columns), torch.nan)
+        kernel = LoopKernel(product(21, columns), host)
+        kernel.run([x], [], [], [matrix], [], [out], packed(rows)[0], 0, 1, 1)
+        torch.testing.assert_close(out, x @ matrix, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 64, 150, 333])
+def test_matrices_packed_by_several_threads(columns: int, monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
+    monkeypatch.setattr(_packer, "_WORTH_SHARING", 0)
+    x, steps = torch.randn(16, 37), packed(16)[0]
+    kernel, wide = compile_loop(product(37, columns)), torch.randn(74, 2 * columns)
+    # Rows side by side, columns side by side, and neither.
+    for matrix in (torch.randn(37, columns), torch.randn(columns, 37).T, wide[::2, ::2]):
+        for threads in (1, 2, 5):
+            out = torch.full((16, columns), torch.nan)
+            kernel.run([x], [], [], [matrix], [], [out], steps, 0, 1, threads)
+            torch.testing.assert_close(out, x @ matrix, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", range(1, 5))

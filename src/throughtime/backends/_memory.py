@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 _WORTH_TOUCHING = 1 << 24
 # How much larger than wanted a piece of memory may be.
 _SLACK = 2
-# So much may be held beyond what was once in use, for batches whose sizes vary.
+# So much may be held beyond what was once in use, if that is not more than ever: batches whose sizes vary.
 _SPARE = 1 << 25
 
 
@@ -52,14 +52,20 @@ class Reuse:
         with self._lock:
             memory = self._fitting(nbytes)
             if memory is None:
+                self._make_room(_rounded(nbytes))
                 memory = _new(nbytes)
             self._used_bytes += memory.nbytes
             self._most_bytes = max(self._most_bytes, self._used_bytes)
-            while self._free and self._free_bytes + self._used_bytes > self._most_bytes + _SPARE:
-                # The size that came back longest ago, in one go: what comes back in the meantime is of no matter.
-                size, pieces = self._free.popitem(last=False)
-                self._free_bytes -= size * len(pieces)
             return memory
+
+    def _make_room(self, nbytes: int) -> None:
+        """Let go of what is free before there is more than ever, or too much beside what is in use."""
+        wanted = self._used_bytes + nbytes
+        most = wanted if wanted > self._most_bytes else self._most_bytes + _SPARE
+        while self._free and self._free_bytes + wanted > most:
+            # The size that came back longest ago, in one go: what comes back in the meantime is of no matter.
+            size, pieces = self._free.popitem(last=False)
+            self._free_bytes -= size * len(pieces)
 
     def _fitting(self, nbytes: int) -> np.ndarray[Any, Any] | None:
         size = _rounded(nbytes)
