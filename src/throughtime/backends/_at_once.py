@@ -13,6 +13,7 @@ from torch import Tensor
 
 from throughtime.backends import triton
 from throughtime.backends._fusing import Group, Part, grouped
+from throughtime.backends._memory import side_by_side
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Graph, Loop, Lowered, Node, Uncompilable, Value
@@ -76,7 +77,7 @@ class _Kernel:
     def run(self, rows: int, env: Env) -> None:
         """Take from `env` and add to it."""
         given = [_room(value, rows, device_of(env)) for value in self._gives]
-        self._kernel(given[0], [_flat(env[value]) for value in self._takes], given, rows)
+        self._kernel(given[0], [side_by_side(env[value]) for value in self._takes], given, rows)
         env.update(zip(self._gives, given, strict=True))
 
 
@@ -105,19 +106,16 @@ class Walk:
 
     def run(self, env: Env, starts: Sequence[Tensor], steps: Steps) -> None:
         """Take from `env` and from the states that the first step finds, and add to it."""
-        streams, constants = ([_flat(env[value]) for value in values] for values in (self._streams, self._constants))
+        streams, constants = (
+            [side_by_side(env[value]) for value in values] for values in (self._streams, self._constants)
+        )
         given = [_room(value, steps.total, starts[0].device) for value in self.gives]
-        self._kernel.run(streams, constants, [_flat(start) for start in starts], given, steps)
+        self._kernel.run(streams, constants, [side_by_side(start) for start in starts], given, steps)
         env.update(zip(self.gives, given, strict=True))
 
 
 def _lowered(nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], gives: Sequence[Value]) -> Lowered:
     return Lowered(Loop("walk", list(nodes), False, list(carried), list(gives)), set())
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    """Rows side by side, with their signs: kernels read memory."""
-    return tensor.resolve_neg().contiguous()
 
 
 def _room(value: Value, rows: int, device: torch.device) -> Tensor:

@@ -149,6 +149,11 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     return tensor
 
 
+def side_by_side(tensor: Tensor) -> Tensor:
+    """The same values one after another in memory and with their signs, as machine code reads them."""
+    return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()
+
+
 class Scratch:
     """Memory for as long as a `with` lasts, which is told the address: that of a cache line. What is in it is left so.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends import numba
-from throughtime.backends._memory import empty
+from throughtime.backends._memory import empty, side_by_side
 from throughtime.backends._order import Order
 
 Leaves = Sequence[Tensor | None]
@@ -147,8 +147,7 @@ class _Go:
             tensor.data_ptr()
         except RuntimeError:
             return None
-        if not tensor.is_contiguous() or tensor.is_neg():
-            tensor = tensor.resolve_neg().contiguous()
+        tensor = side_by_side(tensor)
         # As long as it is read.
         self._sources.append(tensor)
         return tensor
@@ -193,10 +192,7 @@ def shifted(stream: Tensor, initial: Tensor, active: Tensor, offset: Tensor) -> 
     """For every packed row the row of the step before, of `initial` for the first step; None where torch must do it."""
     if stream.device.type != "cpu" or not numba.is_installed():
         return None
-    stream, initial = (
-        leaf if leaf.is_contiguous() and not leaf.is_neg() else leaf.resolve_neg().contiguous()
-        for leaf in (stream, initial)
-    )
+    stream, initial = side_by_side(stream), side_by_side(initial)
     out = empty(tuple(stream.shape), stream.dtype, stream.device)
     size = stream.dtype.itemsize * math.prod(stream.shape[1:])
     addresses = (leaf.data_ptr() for leaf in (stream, initial, out, offset, active))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends import numba
+from throughtime.backends._memory import side_by_side
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.compiler import Loop, Lowered, Node, Program, Row, Section, Uncompilable, Value, is_lowerable
@@ -95,9 +96,9 @@ class NumbaLoop:
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         self.kernel.run(
-            [_in_memory(env[value]) for value in self.streams],
-            [(_in_memory(stream), _in_memory(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
-            [_in_memory(env[given]) if isinstance(given, Value) else given for given in self.constants],
+            [side_by_side(env[value]) for value in self.streams],
+            [(side_by_side(stream), side_by_side(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
+            [side_by_side(env[given]) if isinstance(given, Value) else given for given in self.constants],
             [env[value].resolve_neg() for value in self.matrices],
             carried,
             stored,
@@ -110,8 +111,3 @@ class NumbaLoop:
 
 def _filled(row: Row, number: float) -> Tensor:
     return torch.full((row.width,), number, dtype=row.dtype, device="cpu")
-
-
-def _in_memory(tensor: Tensor) -> Tensor:
-    """Values side by side in memory, as a kernel reads them."""
-    return tensor if tensor.is_contiguous() and not tensor.is_neg() else tensor.resolve_neg().contiguous()
