@@ -121,12 +121,12 @@ for program, counts in ((fed_lstm(19, torch.float32), [1] * 101), (lstm(16, torc
     kernel = compile_loop(program)
     kernel.run(*expected.every(), steps, 0, len(counts), 1)
     cases.append((kernel, steps, given, expected))
-end, stopped, done = time.monotonic() + 3, 0, 0
-while time.monotonic() < end:
+start, stopped, done = time.monotonic(), 0, 0
+while time.monotonic() - start < 3 or min(stopped, done) < 200:
     for kernel, steps, given, expected in cases:
         here = given.copy()
         try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 3e-4))
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 3e-4 * 4 ** random.randrange(4)))
             kernel.run(*here.every(), steps, 0, len(steps.active), 2)
             signal.setitimer(signal.ITIMER_REAL, 0)
         except Stop:
@@ -135,7 +135,6 @@ while time.monotonic() < end:
             continue
         assert all(map(torch.equal, here.results(), expected.results()))
         done += 1
-assert stopped > 100 and done > 100, (stopped, done)
 print("unharmed")
 """
 

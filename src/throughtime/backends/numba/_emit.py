@@ -9,6 +9,7 @@ import torch
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, module
 from throughtime.backends.numba._layout import Part, make_layout
 from throughtime.backends.numba._llvm import Host
+from throughtime.backends.numba._packing import pack_all
 from throughtime.backends.numba._plan import Plan, ProductStage
 from throughtime.backends.numba._pointwise import MEMORY
 from throughtime.backends.numba._relay import RELAY, ROOMS
@@ -42,7 +43,8 @@ def emit_kernel(plan: Plan, host: Host) -> str:
     """The module with the function `loop`, which takes the address of a frame."""
     if plan.ahead is None:
         return module([_Walk(plan, host).write()])
-    return module([_Walk(plan, host).write(), _Preparation(plan, plan.ahead, host).write()], globals_=[RELAY])
+    functions = [_Walk(plan, host).write(), _Preparation(plan, plan.ahead, host).write(), pack_all("internal ")]
+    return module(functions, globals_=[RELAY])
 
 
 class _Stages:
@@ -182,16 +184,17 @@ class _Walk(_Function):
         b, relay = self.b, self.header["relay"]
         walks = b.compare("eq", self.header["assists"], integer(0))
         with b.when(walks):
-            b.void(f"call void @pack_own({relay})")
-            self._walk(ahead, blocks)
+            assisted = b.compare("ne", relay, Value("ptr", "null"))
+            with b.when(assisted):
+                b.void(f"call void @pack_own({relay})")
+            self._walk(ahead, blocks, assisted)
         with b.when(b.binary("xor", walks, Value("i1", "true"))):
             b.void(f"call void @assist({self.frame}, {relay}, {blocks})")
 
-    def _walk(self, ahead: Ahead, blocks: Value) -> None:
+    def _walk(self, ahead: Ahead, blocks: Value, assisted: Value) -> None:
         b, relay = self.b, self.header["relay"]
         with b.loop(blocks, stem="block") as (block, _):
             with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
-                b.void(f"call void @pack_for_blocks({relay})")
                 b.void(f"call void @prepare({self.frame}, {block.index})")
             start, steps = self.steps_of(block.index)
             room, _ = self.room_of(block.index)
@@ -201,10 +204,11 @@ class _Walk(_Function):
                     self._emit_step(step, rows, self._fed_arrays(ahead, room, place))
                 following = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
                 more = b.compare("slt", b.binary("add", counter.index, integer(1)), steps)
-                with b.when(b.binary("and", more, b.compare("ne", relay, Value("ptr", "null")))):
+                with b.when(b.binary("and", more, assisted)):
                     self._fetch(self._fed_arrays(ahead, room, following))
                 counter.feed(place, following)
-            b.void(f"call void @leave_behind({relay}, {block.index})")
+            with b.when(assisted):
+                b.void(f"call void @leave_behind({relay}, {block.index})")
 
     def _fetch(self, arrays: Arrays) -> None:
         """Ask for the first row of each array, which may be in the cache of another processor."""

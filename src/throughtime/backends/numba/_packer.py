@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
+from throughtime.backends.numba._ir import module
 from throughtime.backends.numba._library import ELEMENTS, load
 from throughtime.backends.numba._llvm import Host, Library
-from throughtime.backends.numba._packing import PACK_ALL, Job, job_list, pack_module
+from throughtime.backends.numba._packing import Job, job_list, pack_all, pack_module
 from throughtime.backends.numba._products import PANEL_VECTORS
 from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import Matrix
@@ -34,7 +35,7 @@ def _packing(dtype: torch.dtype, host: Host) -> Library:
 
 @functools.cache
 def _pack_all() -> tuple[Callable[..., None], int]:
-    library = load(PACK_ALL)
+    library = load(module([pack_all()]))
     return library.function("pack_all", ctypes.c_void_p), library.address("pack_all")
 
 

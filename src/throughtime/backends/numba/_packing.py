@@ -12,41 +12,6 @@ PACK = (("source", "ptr noalias"), ("down", "i64"), ("across", "i64"), ("rows", 
         ("out", "ptr noalias"))  # fmt: skip
 """`down` and `across` are the bytes from a row and from a column of the matrix to the next."""
 
-PACK_ALL = """
-; Packs all matrices of a list: how many there are, and for each the function that does it, and what that is told.
-define void @pack_all(ptr %list) {
-entry:
-  %count = load i64, ptr %list, align 8
-  %first = getelementptr i64, ptr %list, i64 1
-  br label %look
-look:
-  %index = phi i64 [ 0, %entry ], [ %next, %one ]
-  %job = phi ptr [ %first, %entry ], [ %following, %one ]
-  %left = icmp slt i64 %index, %count
-  br i1 %left, label %one, label %end
-one:
-  %source_slot = getelementptr i64, ptr %job, i64 1
-  %down_slot = getelementptr i64, ptr %job, i64 2
-  %across_slot = getelementptr i64, ptr %job, i64 3
-  %rows_slot = getelementptr i64, ptr %job, i64 4
-  %columns_slot = getelementptr i64, ptr %job, i64 5
-  %out_slot = getelementptr i64, ptr %job, i64 6
-  %function = load ptr, ptr %job, align 8
-  %source = load ptr, ptr %source_slot, align 8
-  %down = load i64, ptr %down_slot, align 8
-  %across = load i64, ptr %across_slot, align 8
-  %rows = load i64, ptr %rows_slot, align 8
-  %columns = load i64, ptr %columns_slot, align 8
-  %out = load ptr, ptr %out_slot, align 8
-  call void %function(ptr %source, i64 %down, i64 %across, i64 %rows, i64 %columns, ptr %out)
-  %next = add i64 %index, 1
-  %following = getelementptr i64, ptr %job, i64 7
-  br label %look
-end:
-  ret void
-}
-"""
-
 Job = tuple[int, ...]
 """A matrix to be packed: the address of one of the functions here, and its arguments."""
 
@@ -57,6 +22,19 @@ _TOGETHER = 8
 def job_list(jobs: Sequence[Job]) -> array[int]:
     """The list that `pack_all` takes."""
     return array("q", (len(jobs), *itertools.chain.from_iterable(jobs)))
+
+
+def pack_all(linkage: str = "") -> Builder:
+    """The function that packs all matrices of a list: how many there are, and for each a job."""
+    b = Builder("pack_all", [("list", "ptr")], linkage=linkage)
+    names = ["function", *(name for name, _ in PACK)]
+    pointers = frozenset({"function", "source", "out"})
+    first = b.advance(b.parameters["list"], 8)
+    with b.loop(b.load("i64", b.parameters["list"]), stem="job", may_be_none=True) as (job, _):
+        given = b.arguments(b.advance(first, job.index, 8 * len(names)), names, pointers)
+        arguments = ", ".join(str(given[name]) for name in names[1:])
+        b.void(f"call void {given['function'].text}({arguments})")
+    return b
 
 
 def pack_module(element: str, width: int) -> str:

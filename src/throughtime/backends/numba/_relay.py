@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from throughtime.backends.numba._packing import PACK_ALL, Job, job_list
+from throughtime.backends.numba._packing import Job, job_list
 from throughtime.backends.numba._waiting import waiting
 
 ROOMS = 4
@@ -56,7 +56,8 @@ end:
   ret void
 }}
 
-; Whether the walk has to prepare a block itself; if somebody else has begun with it, only once that is ready.
+; Whether the walk has to prepare a block itself, with packed matrices; if somebody else has begun with it, only once
+; that is ready. Without a relay it is always so.
 define internal i1 @is_mine(ptr %relay, i64 %block) {{
 entry:
   %alone = icmp eq ptr %relay, null
@@ -68,12 +69,15 @@ claim:
   %room = and i64 %block, {ROOMS - 1}
   %place = add i64 %room, {_READY}
   %ready = getelementptr i64, ptr %relay, i64 %place
-  br i1 %mine, label %end, label %another
+  br i1 %mine, label %first, label %another
+first:
+  call void @pack_for_blocks(ptr %relay)
+  br label %end
 another:
   call void @await(ptr %relay, ptr %ready, i64 %after)
   br label %end
 end:
-  %result = phi i1 [ true, %entry ], [ true, %claim ], [ false, %another ]
+  %result = phi i1 [ true, %entry ], [ true, %first ], [ false, %another ]
   ret i1 %result
 }}
 
@@ -118,38 +122,23 @@ define internal void @hand_over(ptr %relay, i64 %block) {{
 
 ; The walk is done with a block, and with its room.
 define internal void @leave_behind(ptr %relay, i64 %block) {{
-entry:
-  %alone = icmp eq ptr %relay, null
-  br i1 %alone, label %end, label %say
-say:
   %walked = getelementptr i64, ptr %relay, i64 1
   %after = add i64 %block, 1
   store atomic i64 %after, ptr %walked release, align 8
-  br label %end
-end:
   ret void
 }}
 
 ; Packs what the walk itself multiplies with.
 define internal void @pack_own(ptr %relay) {{
-entry:
-  %alone = icmp eq ptr %relay, null
-  br i1 %alone, label %end, label %work
-work:
   %list_slot = getelementptr i64, ptr %relay, i64 3
   %list = load ptr, ptr %list_slot, align 8
   call void @pack_all(ptr %list)
-  br label %end
-end:
   ret void
 }}
 
 ; Packs what blocks are multiplied with, if nobody has begun to, or waits until it is packed.
 define internal void @pack_for_blocks(ptr %relay) {{
 entry:
-  %alone = icmp eq ptr %relay, null
-  br i1 %alone, label %end, label %claim
-claim:
   %state = getelementptr i64, ptr %relay, i64 2
   %change = cmpxchg ptr %state, i64 0, i64 1 monotonic monotonic, align 8
   %mine = extractvalue {{ i64, i1 }} %change, 1
@@ -183,7 +172,7 @@ work:
 end:
   ret void
 }}
-{PACK_ALL}"""
+"""
 
 
 class Relay:
