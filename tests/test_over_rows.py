@@ -12,8 +12,9 @@ from torch import Tensor
 import throughtime as tt
 from compare import check_close
 from throughtime.backends import numba
-from throughtime.backends._gradients import OVER_ROWS, over_rows
+from throughtime.backends._gradients import OVER_ROWS, Lagged, over_rows
 from throughtime.backends._rephrase import rephrase
+from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import TorchFunction
 from throughtime.backends.numba._over_rows import DEPTH, GROUP, WIDEST
 from throughtime.compiler import ROWS, Node, Value
@@ -38,7 +39,7 @@ def rows(count: int, width: int, dtype: torch.dtype) -> Tensor:
 @pytest.mark.parametrize("columns", [1, 7, 16, 17, 33, 16 * GROUP, 16 * GROUP + 15, 32 * GROUP + 1])
 def test_sums_over_any_number_of_rows_and_columns(count: int, columns: int, dtype: torch.dtype) -> None:
     g, parts = rows(count, columns, dtype), [rows(count, width, dtype) for width in (5, 1, 12)]
-    check_close("over rows", expected(g, parts), over_rows(g, parts))
+    check_close("over rows", expected(g, parts), over_rows([g], parts))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -47,14 +48,14 @@ def test_sums_over_any_number_of_rows_and_columns(count: int, columns: int, dtyp
 def test_sums_of_the_parts(count: int, columns: int, dtype: torch.dtype) -> None:
     g, parts = rows(count, columns, dtype), [rows(count, width, dtype) for width in (5, 1, 12)]
     sums = torch.cat(parts, 1).double().sum(0).to(dtype)
-    check_close("over rows", (expected(g, parts)[0], sums), over_rows(g, parts, sum_parts=True))
+    check_close("over rows", (expected(g, parts)[0], sums), over_rows([g], parts, sum_parts=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("widths", [(0,), (0, 3), (1,), (6, 7), (WIDEST,), (WIDEST + 1, 2), (2 * WIDEST + 7,)], ids=str)
 def test_parts_of_any_width(widths: tuple[int, ...], dtype: torch.dtype) -> None:
     g, parts = rows(40, 24, dtype), [rows(40, width, dtype) for width in widths]
-    check_close("over rows", expected(g, parts), over_rows(g, parts))
+    check_close("over rows", expected(g, parts), over_rows([g], parts))
 
 
 @pytest.mark.parametrize("columns", [16, 20])
@@ -62,14 +63,14 @@ def test_parts_of_any_width(widths: tuple[int, ...], dtype: torch.dtype) -> None
 def test_many_rows_of_one_sign_lose_nothing(columns: int, sum_parts: bool) -> None:
     """Numbers that are small beside their sum, as gradients of a long sequence are."""
     g, part = torch.full((1_000_000, columns), 0.1), torch.rand(1_000_000, 8)
-    product, sums = over_rows(g, [part], sum_parts=sum_parts)
+    product, sums = over_rows([g], [part], sum_parts=sum_parts)
     want = part.double().T @ g.double(), (part if sum_parts else g).double().sum(0)
     for got, exact in zip((product, sums), want, strict=True):
         assert float(((got - exact) / exact).abs().max()) < 1e-5
 
 
 def test_no_columns_at_all() -> None:
-    product, sums = over_rows(torch.ones(3, 0), [torch.ones(3, 4)])
+    product, sums = over_rows([torch.ones(3, 0)], [torch.ones(3, 4)])
     assert product.shape == (4, 0)
     assert sums.shape == (0,)
 
@@ -80,8 +81,64 @@ def test_rows_that_lie_anywhere() -> None:
     negative = torch.complex(wide, wide).conj().imag[:, :5]
     assert negative.is_neg()
     parts = [wide[::1, 20:31], turned, spread, negative, torch.zeros(()).expand(50, 2)]
-    check_close("over rows", expected(g, parts), over_rows(g, parts))
-    check_close("backwards", expected(turned, [g]), over_rows(turned, [g]))
+    check_close("over rows", expected(g, parts), over_rows([g], parts))
+    check_close("backwards", expected(turned, [g]), over_rows([turned], [g]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("widths", [(1, 1), (3, 30), (16, 16, 16), (5, 33, 90), (0, 7), (16 * GROUP + 3, 40)], ids=str)
+@pytest.mark.parametrize("sum_parts", [False, True])
+def test_pieces_side_by_side(widths: tuple[int, ...], sum_parts: bool, dtype: torch.dtype) -> None:
+    count = DEPTH + 9
+    pieces, part = [rows(count, width, dtype) for width in widths], rows(count, 21, dtype)
+    product, sums = expected(torch.cat(pieces, 1), [part])
+    want = (product, part.double().sum(0).to(dtype)) if sum_parts else (product, sums)
+    check_close("pieces", want, over_rows(pieces, [part], sum_parts=sum_parts))
+
+
+STEPS = {
+    "batch-major": Steps(torch.full((7,), 40), torch.arange(7), 7, 40),
+    "batch-major, backwards": Steps(torch.full((7,), 40), torch.arange(6, -1, -1), 7, 40),
+    "time-major": Steps(torch.full((7,), 40), 40 * torch.arange(7), 1, 40),
+    "time-major, backwards": Steps(torch.full((7,), 40), 40 * torch.arange(6, -1, -1), 1, 40),
+    "packed": Steps(torch.tensor([90, 90, 33, 2, 1]), torch.tensor([0, 90, 180, 213, 215]), 1, 95),
+    "one step": Steps(torch.tensor([3]), torch.tensor([0]), 1, 3),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", STEPS)
+def test_streams_as_they_were_at_the_step_before(name: str, dtype: torch.dtype) -> None:
+    steps = STEPS[name]
+    stream, initial = rows(steps.total, 19, dtype), -rows(steps.batch_size, 19, dtype)
+    before = steps.previous(stream, initial)
+    lagged, x, g = Lagged.of(stream, initial, steps), rows(steps.total, 5, dtype), rows(steps.total, 50, dtype)
+    assert torch.equal(lagged.tensor(), before)
+    check_close("parts", expected(g, [x, before]), over_rows([g], [x, lagged]))
+    check_close("pieces", expected(torch.cat([before, x], 1), [g]), over_rows([lagged, x], [g]))
+    check_close("alone", expected(before, [before]), over_rows([lagged], [lagged]))
+
+
+def test_wide_parts_of_the_step_before() -> None:
+    """Cut into pieces, and as more columns than one group of panels has, on several threads."""
+    steps = STEPS["packed"]
+    wide = 2 * WIDEST + 7
+    stream, initial = rows(steps.total, wide, torch.float32), rows(steps.batch_size, wide, torch.float32).flip(1)
+    before, lagged, x = (
+        steps.previous(stream, initial),
+        Lagged.of(stream, initial, steps),
+        rows(steps.total, 90, stream.dtype),
+    )
+    check_close("parts", expected(x, [before]), over_rows([x], [lagged]))
+    check_close("pieces", expected(torch.cat([x, before], 1), [x]), over_rows([x, lagged], [x]))
+
+
+def test_no_rows_or_no_columns_of_the_step_before() -> None:
+    steps = STEPS["one step"]
+    lagged = Lagged.of(torch.ones(3, 2), torch.arange(6.0).view(3, 2), steps)
+    product, sums = over_rows([lagged], [torch.ones(3, 0)])
+    assert product.shape == (0, 2)
+    assert sums.tolist() == [6.0, 9.0]
 
 
 def test_nothing_is_written_beside_the_results() -> None:
@@ -89,19 +146,19 @@ def test_nothing_is_written_beside_the_results() -> None:
     g, part = rows(30, 19, torch.float32), rows(30, 8, torch.float32)
     memory = torch.full((8 * 19 + 19 + 64,), -1.0)
     product, sums = memory[: 8 * 19].view(8, 19), memory[8 * 19 : 9 * 19]
-    address = [(tensor.data_ptr(), tensor.stride(0) * 4, tensor.shape[1]) for tensor in (g, part)]
-    numba.over_rows(g.dtype, 30, address[0], address[1:], product.data_ptr(), sums=sums.data_ptr())
+    address = [numba.Rows(tensor.data_ptr(), tensor.stride(0) * 4, tensor.shape[1]) for tensor in (g, part)]
+    numba.over_rows(g.dtype, 30, address[:1], address[1:], product.data_ptr(), sums=sums.data_ptr())
     check_close("over rows", expected(g, [part]), (product, sums))
     assert bool((memory[9 * 19 :] == -1).all())
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
     g, parts = rows(700, 300, torch.float32), [rows(700, width, torch.float32) for width in (40, 130)]
-    many = over_rows(g, parts)
+    many = over_rows([g], parts)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        one = over_rows(g, parts)
+        one = over_rows([g], parts)
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(*pair) for pair in zip(one, many, strict=True))
@@ -110,7 +167,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
 def test_no_number_is_lost_and_none_spreads() -> None:
     g, part = rows(20, 20, torch.float32), rows(20, 7, torch.float32)
     g[3, 18], part[5, 2] = torch.nan, torch.inf
-    product, sums = over_rows(g, [part])
+    product, sums = over_rows([g], [part])
     assert product.isnan().any(0).nonzero().flatten().tolist() == [18]
     assert product.isinf().any(1).nonzero().flatten().tolist() == [2]
     assert sums.isnan().nonzero().flatten().tolist() == [18]
@@ -216,7 +273,8 @@ def test_sums_where_there_is_room_for_them(x_wide: int, h_wide: int, taken: int 
     x, h, g = value("x", ROWS, x_wide), value("h", ROWS, h_wide), value("g", ROWS, 12)
     (of_x, first), (of_h, second), (flat, sums) = gradients(g, x, "of_x"), gradients(g, h, "of_h"), bias_of(g)
     nodes = rephrase([*first, *second, *sums], [of_x, of_h, flat], by_kernels=True)
-    assert [node.args[0].row_size for node in nodes if node.target is OVER_ROWS] == ([] if taken is None else [taken])
+    found = [node.args[0][0].row_size for node in nodes if node.target is OVER_ROWS]
+    assert found == ([] if taken is None else [taken])
 
 
 def test_what_uses_a_gradient_comes_after_it() -> None:

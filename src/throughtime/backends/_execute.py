@@ -11,6 +11,7 @@ from torch import Tensor
 
 from throughtime.backends._again import previous
 from throughtime.backends._blocks import Streams, Whole, blocks, first_steps, rows_of
+from throughtime.backends._gradients import Lagged
 from throughtime.backends._keeping import Keeping, Kept, Returned
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
@@ -42,8 +43,11 @@ class Executable:
         self._invariant = _function(program.invariant, read | {*program.before.takes}, on_gpu=on_gpu)
         # What nobody outside will see may lie in memory that is used again.
         outputs = set(program.outputs)
-        self._before = _function(program.before, read, reuse=set(program.before.gives) - outputs, on_gpu=on_gpu)
-        self._after = _function(program.after, wanted, on_gpu=on_gpu)
+        reuse = set(program.before.gives) - outputs
+        self._by_kernels = by_kernels = loops[-1].name == "numba"
+        ways = {"on_gpu": on_gpu, "by_kernels": by_kernels}
+        self._before = _function(program.before, read, reuse=reuse, **ways)
+        self._after = _function(program.after, wanted, **ways)
         self._streams = Streams(program.loop.stored, visible=outputs)
         # Whether anything is drawn besides what is drawn ahead of everything else.
         self.is_random = any(
@@ -60,11 +64,11 @@ class Executable:
             read = {*loops[1].takes, *adjoint.after.takes, *gradients}
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes}, on_gpu=on_gpu)
             reuse = set(adjoint.before.gives) - gradients
-            self._adjoint_before = _function(adjoint.before, read, reuse=reuse, on_gpu=on_gpu)
+            self._adjoint_before = _function(adjoint.before, read, reuse=reuse, **ways)
             self._adjoint_streams = Streams(adjoint.loop.stored, visible=gradients)
             # Gradients that only a kernel reads: what torch sees, a user may come to own.
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
-            self._unseen = set(adjoint.output_tangents) - seen if loops[1].name == "numba" else set()
+            self._unseen = set(adjoint.output_tangents) - seen if by_kernels else set()
             self._lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
             ]
@@ -259,7 +263,12 @@ class Executable:
         assert adjoint is not None
         lagged = {old: (env[new], starts[index]) for index, old, new in self._lagged}
         for value, (stream, start) in lagged.items():
-            if value not in env and (value in after.takes or value in self._adjoint_before.takes):
+            taken_before = value in self._adjoint_before.takes
+            if value in env or not (taken_before or value in after.takes):
+                continue
+            if value in after.takes_lagged and not taken_before:
+                env[value] = Lagged.of(stream, steps.sorted(start), steps)  # type: ignore[assignment]
+            else:
                 env[value] = previous(steps, stream, steps.sorted(start))
         self._adjoint_before.run(steps.total, env)
         if rows is None:
@@ -302,10 +311,8 @@ class Executable:
             if in_blocks:
                 nodes, last = _until_sums(rephrase(nodes, results, on_gpu=self._on_gpu))
             wanted_here = {*results, *(value for node in last for value in node.values)}
-            by_kernels = self.loops[1].name == "numba"
-            for_block = _function(
-                Section("after", nodes), wanted_here, reuse=(), on_gpu=self._on_gpu, by_kernels=by_kernels
-            )
+            ways = {"on_gpu": self._on_gpu, "by_kernels": self._by_kernels}
+            for_block = _function(Section("after", nodes), wanted_here, reuse=(), **ways)
             for_all = _function(Section("last", last), set(results), on_gpu=self._on_gpu)
             summed = dict.fromkeys([*for_block.gives, *(value for value in results if value not in for_all.gives)])
             found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))
@@ -326,7 +333,7 @@ class Executable:
         for value, parts in zip(program.loop.stored, pieces, strict=True):
             axis = value.row_axis or 0
             env[value] = torch.cat([part.movedim(axis, 0) for part in parts])[order].movedim(0, axis)
-        self._after.run(steps.total, env, generators)
+        _function(program.after, {*program.outputs}).run(steps.total, env, generators)
         return [env[value] for value in program.outputs], final
 
 

@@ -1,35 +1,111 @@
-"""Gradients of matrices beside kernels: sums over rows by machine code, without a copy of what they are made of."""
+"""Products outside of loops by machine code, beside kernels: sums over rows, and all rows times matrices."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from throughtime.backends import numba
+from throughtime.backends._memory import side_by_side
+from throughtime.backends._steps import Steps
 
 _library = torch.library.Library("throughtime", "FRAGMENT")
-_library.define("over_rows(Tensor g, Tensor[] parts, bool sum_parts=False) -> (Tensor, Tensor)")
+_library.define("over_rows(Tensor[] g, Tensor[] parts, bool sum_parts=False) -> (Tensor, Tensor)")
+_library.define("times(Tensor[] rows, Tensor[] matrices) -> Tensor")
+_library.define("times.out(Tensor[] rows, Tensor[] matrices, *, Tensor(a!) out) -> Tensor(a!)")
+
+_FEW = 1 << 22
+"""Multiplications up to which torch is as fast: there is less to do before it starts."""
 
 
-def over_rows(g: Tensor, parts: Sequence[Tensor], sum_parts: bool = False) -> tuple[Tensor, Tensor]:
-    """`cat(parts, 1)ᵀ @ g`, for rows [n, ...] each, and the sum of `g`, or of `cat(parts, 1)` if that is asked for."""
-    (rows, columns), features = g.shape, sum(part.shape[1] for part in parts)
-    product, sums = g.new_empty(features, columns), g.new_empty(features if sum_parts else columns)
+class Lagged(NamedTuple):
+    """A stream as it was at the step before, and at the first step `initial`: where to find it, instead of a copy.
+
+    `before` says for each row where in the stream it lies, `~r` for row r of the first step.
+    """
+
+    stream: Tensor
+    initial: Tensor
+    before: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.stream.shape
+
+    def placed(self) -> numba.Rows:
+        """For machine code."""
+        stream = self.stream
+        width, size = stream.shape[1], stream.dtype.itemsize
+        addresses = (self.before.data_ptr(), self.initial.data_ptr())
+        return numba.Rows(stream.data_ptr(), width * size, width, *addresses)
+
+    def tensor(self) -> Tensor:
+        """The copy."""
+        # Negative places count from the end.
+        return torch.cat([self.stream, self.initial.flip(0)])[self.before]
+
+    @classmethod
+    def of(cls, stream: Tensor, initial: Tensor, steps: Steps) -> Lagged:
+        before = steps.tables.get("rows before")
+        if before is None:
+            before = torch.empty(steps.total, dtype=torch.int64, device="cpu")
+            addresses = (table.data_ptr() for table in (before, steps.offset, steps.active))
+            numba.before(array("q", (*addresses, len(steps.active), steps.row_stride)))
+            # Whole: another thread may look for it.
+            steps.tables["rows before"] = before
+        return cls(side_by_side(stream), side_by_side(initial), before)
+
+
+def over_rows(
+    g: Sequence[Tensor | Lagged], parts: Sequence[Tensor | Lagged], sum_parts: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`cat(parts, 1)ᵀ @ cat(g, 1)`, for rows [n, ...] each, and the sum of `g`, or of the parts if it is asked for."""
+    like = g[0].stream if isinstance(g[0], Lagged) else g[0]
+    rows, (columns, features) = len(like), [sum(part.shape[1] for part in side) for side in (g, parts)]
+    product, sums = like.new_empty(features, columns), like.new_empty(features if sum_parts else columns)
     if not rows or not columns or not features:
-        return product.zero_(), sums.copy_((torch.cat([*parts], 1) if sum_parts else g).sum(0))
+        summed = [part.tensor() if isinstance(part, Lagged) else part for part in (parts if sum_parts else g)]
+        return product.zero_(), sums.copy_(torch.cat(summed, 1).sum(0))
     # As long as they are read.
-    given = [_with_rows(tensor) for tensor in (g, *parts)]
-    size = g.dtype.itemsize
-    places = [(tensor.data_ptr(), tensor.stride(0) * size, tensor.shape[1]) for tensor in given]
+    given = [part if isinstance(part, Lagged) else _with_rows(part) for part in (*g, *parts)]
+    places = [_placed(part) for part in given]
     into = {"beside" if sum_parts else "sums": sums.data_ptr()}
-    numba.over_rows(g.dtype, rows, places[0], places[1:], product.data_ptr(), **into)
+    numba.over_rows(like.dtype, rows, places[: len(g)], places[len(g) :], product.data_ptr(), **into)
     return product, sums
 
 
+def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """The sum of `rows @ matrix` of every pair, rows [n, ...] each."""
+    (count, columns), depth = (len(rows[0]), matrices[0].shape[1]), sum(len(matrix) for matrix in matrices)
+    if out is None:
+        out = rows[0].new_empty(count, columns)
+    if count * columns * depth <= _FEW:
+        torch.mm(rows[0], matrices[0], out=out)
+        for pair in zip(rows[1:], matrices[1:], strict=True):
+            out.addmm_(*pair)
+        return out
+    # As long as they are read.
+    given, plain = [_with_rows(tensor) for tensor in rows], [matrix.resolve_neg() for matrix in matrices]
+    places = [numba.Placed(matrix.data_ptr(), *matrix.stride(), *matrix.shape) for matrix in plain]
+    numba.times(out.dtype, count, [*map(_placed, given)], places, _placed(out))
+    return out
+
+
 _library.impl("over_rows", over_rows, "CPU")
+_library.impl("times", times, "CPU")
+_library.impl("times.out", times, "CPU")
 OVER_ROWS = torch.ops.throughtime.over_rows.default
+TIMES = torch.ops.throughtime.times.default
+
+
+def _placed(rows: Tensor | Lagged) -> numba.Rows:
+    if isinstance(rows, Lagged):
+        return rows.placed()
+    return numba.Rows(rows.data_ptr(), rows.stride(0) * rows.dtype.itemsize, rows.shape[1])
 
 
 def _with_rows(tensor: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from throughtime.backends._gradients import OVER_ROWS
+from throughtime.backends._gradients import OVER_ROWS, TIMES
 from throughtime.compiler import ROWS, Graph, Node, Value
 
 aten = torch.ops.aten
@@ -29,13 +29,13 @@ def rephrase(
     """The same values from fewer and faster operations, in an order that keeps little in memory.
 
     On a GPU every operation is a launch, which takes the host longer than many take the card. Beside kernels of the CPU
-    gradients of matrices are made `by_kernels`, too.
+    large products are made `by_kernels`, too.
     """
     gives = list(gives)
     wanted = set(gives)
     changes = _ON_GPU if on_gpu else _ON_CPU
     if by_kernels and not any(node.is_random for node in nodes):
-        changes = (_flatten_sums, _gather_over_rows, *changes)
+        changes = (_flatten_sums, _gather_over_rows, *changes, _gather_times)
     for change in changes:
         nodes = Graph(change(nodes, wanted)).needed_for(wanted)
     if any(node.is_random for node in nodes):
@@ -195,16 +195,18 @@ def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         if found is None:
             continue
         g, wholes = found
+        producer = Graph(changed).producers().get(g)
+        pieces = producer.args[0] if producer is not None and _is_join(producer) else [g]
         lefts = [left for parts in wholes.values() for left in parts.values()]
         gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
-        before = {value for node in Graph(changed).needed_for([g, *lefts]) for value in node.results}
+        before = {value for node in Graph(changed).needed_for([*pieces, *lefts]) for value in node.results}
         dtypes, is_turned = {value.dtype for value in (g, total.result, *lefts)}, g is not total.values[0]
         is_large = g.row_size * sum(left.row_size for left in lefts) > _LARGEST
         is_narrow = g.row_size < _NARROWEST and not is_turned
         if is_large or is_narrow or dtypes not in _PLAIN or gone & before:
             continue
         heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
-        made = _as_one_operation(g, lefts, heights, total.result, sum_parts=is_turned)
+        made = _as_one_operation(g, pieces, lefts, heights, total.result, sum_parts=is_turned)
         changed = _when_needed([*(node for node in changed if gone.isdisjoint(node.results)), *made], results)
     return changed
 
@@ -232,9 +234,7 @@ def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> 
     if with_it:
         return source, with_it
     producer = made.get(source)
-    pieces = (
-        producer.args[0] if producer is not None and producer.name == "cat" and producer.arg("dim") == 1 else [source]
-    )
+    pieces = producer.args[0] if producer is not None and _is_join(producer) else [source]
     widths = {
         whole: products[wholes[whole][0]][1].row_size
         for whole, parts in named.items()
@@ -249,10 +249,10 @@ def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> 
 
 
 def _as_one_operation(
-    g: Value, lefts: list[Value], heights: dict[Value, int], sums: Value, *, sum_parts: bool
+    g: Value, pieces: Sequence[Value], lefts: list[Value], heights: dict[Value, int], sums: Value, *, sum_parts: bool
 ) -> list[Node]:
-    """All of them below each other, of which each is a part if there are several."""
-    arguments = (g, lefts, sum_parts)
+    """All of them below each other, of which each is a part if there are several; `g` may be the join of pieces."""
+    arguments = (list(pieces), lefts, sum_parts)
     if len(heights) == 1:
         return [Node(OVER_ROWS, arguments, {}, (*heights, sums))]
     below = Value(f"{g.name}_over_rows", (sum(heights.values()), g.row_size), g.dtype)
@@ -261,6 +261,46 @@ def _as_one_operation(
         nodes.append(Node(aten.slice.Tensor, (below, 0, start, start + height), {}, (whole,)))
         start += height
     return nodes
+
+
+def _is_join(node: Node) -> bool:
+    """Whether rows are put side by side."""
+    return node.name == "cat" and node.arg("dim") == 1
+
+
+def _gather_times(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """Products of all rows with matrices, and sums of such products that nobody needs by themselves, as one operation.
+
+    Nodes are in the order of their values: what is gathered for a sum is there when the sum of that sum comes.
+    """
+    users = Graph(list(nodes)).users()
+    terms: dict[Value, list[tuple[Value, Value]]] = {}
+    changed: list[Node] = []
+    for node in nodes:
+        pairs = _terms(node, terms, users, gives)
+        if pairs is None:
+            changed.append(node)
+            continue
+        terms[node.result] = pairs
+        rows, matrices = (list(side) for side in zip(*pairs, strict=True))
+        changed.append(Node(TIMES, (rows, matrices), {}, node.results))
+    return changed
+
+
+def _terms(
+    node: Node, terms: dict[Value, list[tuple[Value, Value]]], users: dict[Value, list[Node]], gives: set[Value]
+) -> list[tuple[Value, Value]] | None:
+    """The rows and matrices that a node is the sum of products of, if it is nothing else."""
+    if node.name == "mm":
+        rows, matrix = node.args
+        plain = {rows.dtype, matrix.dtype} in _PLAIN
+        by_rows = rows.row_axis == 0 and not matrix.has_rows
+        return [(rows, matrix)] if plain and by_rows and matrix.shape[1] >= _NARROWEST else None
+    if node.target is not aten.add.Tensor or node.arg("alpha") != 1:
+        return None
+    parts = node.args[:2]
+    alone = all(isinstance(part, Value) and part in terms and len(users[part]) == 1 for part in parts)
+    return [pair for part in parts for pair in terms[part]] if alone and gives.isdisjoint(parts) else None
 
 
 def _over_rows(made: dict[Value, Node], product: Value) -> tuple[Value, Value] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends._gradients import OVER_ROWS, over_rows
+from throughtime.backends._gradients import OVER_ROWS, TIMES, over_rows, times
 from throughtime.backends._memory import empty
 from throughtime.backends._rephrase import rephrase
 from throughtime.compiler import ROWS, Graph, Node, Source, Value
@@ -34,6 +34,8 @@ _BOUND: dict[Any, Callable[..., Any]] = {
     _ATEN.div.Tensor: torch.div,
     _ATEN.floor.default: torch.floor,
     OVER_ROWS: over_rows,
+    TIMES: times,
+    TIMES.overloadpacket.out: times,
 }
 """The same operations as functions of torch: to call one takes half as long."""
 
@@ -43,8 +45,8 @@ class TorchFunction:
 
     Values that are used up on the way are let go at once, so that memory is held no longer than it is needed. Unless
     `reuse` is None, large values that are used up or that are in it are written to memory that has been used before,
-    and on a GPU parts of a join to their places in it; torch cannot differentiate either, nor gradients of matrices
-    that are made `by_kernels`. What is for a GPU has fewer operations.
+    and on a GPU parts of a join to their places in it; torch cannot differentiate either, nor products that are
+    made `by_kernels`. What is for a GPU has fewer operations.
     """
 
     def __init__(
@@ -62,6 +64,9 @@ class TorchFunction:
         made = {value for node in nodes for value in node.results}
         used = [*(value for node in nodes for value in node.values), *self.gives]
         self.takes = list(dict.fromkeys(value for value in used if value not in made))
+        # These need no copy of a stream as it was at the step before.
+        others = {value for node in nodes if node.target is not OVER_ROWS for value in node.values}
+        self.takes_lagged = set(self.takes) - others - set(self.gives)
         again = set() if reuse is None else {*reuse, *(made - set(self.gives))}
         placed = _placed(nodes, set(self.gives)) if on_gpu and reuse is not None else {}
         writer = _Writer(name, nodes, self.takes, self.gives, again, placed, on_gpu=on_gpu)
@@ -167,7 +172,7 @@ class _Writer:
             options["device"] = "device"
         arguments += [f"{key}={value}" for key, value in options.items()]
         names = [self._name(value) for value in node.results]
-        if node.results[0] in self._reuse and node.name in ("mm", "addmm", "cat"):
+        if node.results[0] in self._reuse and node.name in ("mm", "addmm", "cat", "times"):
             operation, target = node.target.overloadpacket.out, f"{target}_out"
             shape = ", ".join(map(self._shown, node.result.shape))
             arguments.append(f"out=empty(({shape}), {node.result.dtype}, {self._name(node.values[0])}.device)")

@@ -2,15 +2,19 @@
 
 from throughtime.backends.numba._compile import compile_loop
 from throughtime.backends.numba._kernel import LoopKernel
-from throughtime.backends.numba._moving import WORTH_A_THREAD, move, shift
+from throughtime.backends.numba._moving import WORTH_A_THREAD, before, move, shift
 from throughtime.backends.numba._ordering import FACTS, order
-from throughtime.backends.numba._over_rows import over_rows
+from throughtime.backends.numba._over_rows import Rows, over_rows
 from throughtime.backends.numba._refusal import is_installed, refusal
+from throughtime.backends.numba._times import Placed, times
 
 __all__ = [
     "FACTS",
     "WORTH_A_THREAD",
     "LoopKernel",
+    "Placed",
+    "Rows",
+    "before",
     "compile_loop",
     "is_installed",
     "move",
@@ -18,4 +22,5 @@ __all__ = [
     "over_rows",
     "refusal",
     "shift",
+    "times",
 ]

@@ -22,6 +22,8 @@ sequence are zeros. A row has `size` bytes. With a `time` of 0 it is a state, wh
 """
 SHIFT = ("stream", "initial", "out", "offset", "active", "steps", "size")
 """`out` has for each row of each step the row of the step before, and for those of the first step `initial`."""
+BEFORE = ("out", "offset", "active", "steps", "row_stride")
+"""`out` has for each row of each step where the row of the step before lies, and `~r` for row r of the first step."""
 _POINTERS = frozenset({"packed", "padded", "offset", "rows", "length", "stream", "initial", "out", "active"})
 WORTH_A_THREAD = 1 << 18
 """Bytes that are worth a thread of their own."""
@@ -35,6 +37,11 @@ def move(frames: Sequence[array[int]], threads: int) -> None:
 def shift(frame: array[int]) -> None:
     """Run a shift."""
     _run("shift", [frame], 1)
+
+
+def before(frame: array[int]) -> None:
+    """Find out where the rows of the steps before lie."""
+    _run("before", [frame], 1)
 
 
 def _run(name: str, frames: Sequence[array[int]], threads: int) -> None:
@@ -57,7 +64,7 @@ def _code(name: str) -> tuple[Callable[..., None], int]:
 
 @functools.cache
 def _library() -> Library:
-    return load(module([_move(), _shift()]))
+    return load(module([_move(), _shift(), _before()]))
 
 
 def _entry(b: Builder, table: Value, place: Value) -> Value:
@@ -122,4 +129,20 @@ def _shift() -> Builder:
         size = b.binary("mul", _entry(b, p["active"], here), p["size"])
         source = _row(b, p["stream"], _entry(b, p["offset"], steps.index), p["size"])
         _copy(b, _row(b, p["out"], _entry(b, p["offset"], here), p["size"]), source, size)
+    return b
+
+
+def _before() -> Builder:
+    b = Builder("before", [("frame", "ptr noalias")])
+    p = b.arguments(b.parameters["frame"], BEFORE, _POINTERS)
+    stride = p["row_stride"]
+    # Row r of the step before, as `begin + r * by`: `~r` is `-1 - r`.
+    with b.loop(p["steps"], carry=[integer(-1), integer(-1)], stem="step") as (step, (begin, by)):
+        start = _entry(b, p["offset"], step.index)
+        with b.loop(_entry(b, p["active"], step.index), stem="row", may_be_none=True) as (row, _):
+            place = b.binary("add", start, b.binary("mul", row.index, stride))
+            found = b.binary("add", begin, b.binary("mul", row.index, by))
+            b.store(found, _row(b, p["out"], place, integer(8)))
+        step.feed(begin, start)
+        step.feed(by, stride)
     return b

@@ -10,7 +10,8 @@ import ctypes
 import functools
 import itertools
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -40,61 +41,110 @@ WIDEST = 192
 _WORTH_A_THREAD = 1 << 20
 """Multiplications that are worth a thread of their own: 15 µs."""
 
-FRAME = ("g", "g_row", "count", "columns", "out", "out_row", "sums", "beside", "scratch", "features", "parts", "table")
-"""What a call is told: `count` rows of `g`, `columns` of it, and the `features` of all `parts` in the table together.
+FRAME = ("count", "columns", "out", "out_row", "sums", "beside", "scratch", "features", "pieces", "g_table", "parts",
+         "a_table")  # fmt: skip
+"""What a call is told: `count` rows, `columns` of `g` in `pieces` side by side, and the `features` of all `parts`.
 
 `out` has the products one below the other, `sums` the sums of the columns of `g`, `beside` those of all `a`, unless it
-is null; every `_row` counts bytes.
+is null; every `_row` counts bytes. Each table has an entry for each piece or part.
 """
-PART = ("a", "a_row", "width", "first")
-"""A part is `width` features of an `a`, and the first of them is row `first` of `out`."""
-_POINTERS = frozenset({"g", "out", "sums", "beside", "scratch", "table", "a"})
+ENTRY = ("start", "row", "width", "first", "places", "initial")
+"""`width` numbers a row, the first of which is column `first` of `g`, or row `first` of `out`."""
+_NULL = Value("ptr", "null")
+_POINTERS = frozenset({"out", "sums", "beside", "scratch", "g_table", "a_table", "start", "places", "initial"})
 
-Rows = tuple[int, int, int]
-"""Where the first row lies, the bytes from row to row, and how many numbers a row has."""
+
+class Rows(NamedTuple):
+    """Where the first row lies, the bytes from row to row, and how many numbers a row has.
+
+    With a table of `places`, row n is row `places[n]` of these, or row `~places[n]` of `initial` if that is negative.
+    """
+
+    start: int
+    row: int
+    width: int
+    places: int = 0
+    initial: int = 0
+
+    def part(self, first: int, last: int, size: int) -> Rows:
+        """Some of the numbers of each row, of so many bytes."""
+        initial = self.initial and self.initial + first * size
+        return Rows(self.start + first * size, self.row, last - first, self.places, initial)
 
 
 def over_rows(
-    dtype: torch.dtype, count: int, g: Rows, parts: Sequence[Rows], out: int, *, sums: int = 0, beside: int = 0
+    dtype: torch.dtype,
+    count: int,
+    g: Sequence[Rows],
+    parts: Sequence[Rows],
+    out: int,
+    *,
+    sums: int = 0,
+    beside: int = 0,
 ) -> None:
     """Write `aᵀ @ g` of every part to `out`, one below the other, and where it is wanted the sum of `g` and of all `a`.
 
-    There is at least one row, one column and one feature.
+    The pieces of `g` lie side by side. There is at least one row, one column and one feature.
     """
-    size, (first, g_row, columns) = dtype.itemsize, g
+    size, columns, features = dtype.itemsize, sum(piece.width for piece in g), sum(part.width for part in parts)
     width = PANEL_VECTORS * host().lanes(size)
-    table, features = array("q", _pieces(parts, size)), sum(wide for _, _, wide in parts)
+    a_table = array("q", _entries(_narrowed(parts, size)))
     panels = -(-columns // width)
     together = team() if is_usable() else None
     worth = min(panels, count * columns * features // _WORTH_A_THREAD)
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
-    room = (GROUP * DEPTH + features) * width * size + GROUP * width * 8
+    # Room that nobody writes to takes no memory.
+    gathered = columns + max((part.width for part in parts), default=0)
+    room = (GROUP * DEPTH + features) * width * size + GROUP * width * 8 + DEPTH * gathered * size
     call, address = _code(dtype)
     with Scratch(threads * room + columns * size) as place:
         sums = sums or place + threads * room
-        frames = []
+        frames, tables = [], []
         for thread in range(threads):
             start = width * (panels * thread // threads)
             end = min(width * (panels * (thread + 1) // threads), columns)
-            across = start * size
-            head = (first + across, g_row, count, end - start, out + across, columns * size, sums + across)
-            tail = (place + thread * room, features, len(table) // len(PART), table.buffer_info()[0])
-            frames.append(array("q", (*head, beside if end == columns else 0, *tail)))
+            g_table = array("q", _entries(_between(g, start, end, size)))
+            head = (count, end - start, out + start * size, columns * size, sums + start * size)
+            tail = (beside if end == columns else 0, place + thread * room, features)
+            sides = [number for table in (g_table, a_table) for number in (len(table) // len(ENTRY), _address(table))]
+            frames.append(array("q", (*head, *tail, *sides)))
+            # As long as it is read.
+            tables.append(g_table)
         if together is not None and threads > 1:
-            together.run(address, [frame.buffer_info()[0] for frame in frames])
+            together.run(address, [*map(_address, frames)])
         else:
-            call(frames[0].buffer_info()[0])
+            call(_address(frames[0]))
 
 
-def _pieces(parts: Sequence[Rows], size: int) -> Iterator[int]:
-    """The table of parts, none of them wider than a near cache likes."""
+def _address(numbers: array[int]) -> int:
+    return numbers.buffer_info()[0]
+
+
+def _entries(rows: Iterable[Rows]) -> Iterator[int]:
+    """The table of parts or pieces, each beginning where the one before ends."""
     first = 0
-    for address, row, width in parts:
-        pieces = max(1, -(-width // WIDEST))
-        cuts = [width * piece // pieces for piece in range(pieces + 1)] if width else []
-        for start, end in itertools.pairwise(cuts):
-            yield from (address + start * size, row, end - start, first + start)
+    for start, row, width, places, initial in rows:
+        yield from (start, row, width, first, places, initial)
         first += width
+
+
+def _narrowed(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
+    """The same parts, none of them wider than a near cache likes."""
+    for part in parts:
+        pieces = max(1, -(-part.width // WIDEST))
+        cuts = [part.width * piece // pieces for piece in range(pieces + 1)] if part.width else []
+        for start, end in itertools.pairwise(cuts):
+            yield part.part(start, end, size)
+
+
+def _between(pieces: Iterable[Rows], start: int, end: int, size: int) -> Iterator[Rows]:
+    """What lies between two columns of pieces side by side."""
+    before = 0
+    for piece in pieces:
+        first, last = max(start - before, 0), min(end - before, piece.width)
+        if first < last:
+            yield piece.part(first, last, size)
+        before += piece.width
 
 
 @functools.cache
@@ -111,7 +161,7 @@ def over_rows_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     heights = range(1, tile_rows + 1)
     names = {"tiles": PANEL_VECTORS, "narrow": 1}
     functions = [_tile(f"{name}_{height}", height, lanes, element, names[name]) for name in names for height in heights]
-    functions += [_pack(width, element), _part(element, tile_rows), _over_rows(width, element)]
+    functions += [_pack(width, element), _part(element, tile_rows), _gather(lanes, element), _over_rows(width, element)]
     tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
     for name in names:
         entries = ", ".join(f"ptr @{name}_{height}" for height in heights)
@@ -216,6 +266,36 @@ def _copy_and_sum(b: Builder, kind: str, g: Value, panel: Value, panel_row: int,
     b.store(found if kind == wide else b.convert("fptrunc", found, element), sums, SIZES[element])
 
 
+_GATHER = (
+    *((name, "ptr" if name in _POINTERS else "i64") for name in ENTRY if name != "first"),
+    ("begin", "i64"), ("count", "i64"), ("out", "ptr noalias"), ("out_row", "i64"),
+)  # fmt: skip
+
+
+def _gather(lanes: int, element: str) -> Builder:
+    """`count` rows from row `begin` on to `out`, each from its place in the table, or from where it is without one."""
+    b = Builder("gather", _GATHER, linkage="internal ")
+    p, size = b.parameters, SIZES[element]
+    rest = b.binary("srem", p["width"], integer(lanes))
+    whole = b.binary("sub", p["width"], rest)
+    plain = b.compare("eq", p["places"], _NULL)
+    # Somewhere to read from, whether it is used or not.
+    table, step = b.select(plain, Value("ptr", "@zeros"), p["places"]), b.select(plain, integer(0), integer(8))
+    with b.loop(p["count"], stem="row") as (row, _):
+        number = b.binary("add", p["begin"], row.index)
+        found = b.load("i64", b.advance(table, b.binary("mul", number, step)), 4)
+        place = b.select(plain, number, found)
+        is_first = b.compare("slt", place, integer(0))
+        place = b.select(is_first, b.binary("xor", place, integer(-1)), place)
+        source = b.advance(b.select(is_first, p["initial"], p["start"]), b.binary("mul", place, p["row"]))
+        out = b.advance(p["out"], b.binary("mul", row.index, p["out_row"]))
+        for kind, count, begin, turn in ((vector(lanes, element), whole, integer(0), lanes), (element, rest, whole, 1)):
+            with b.loop(count, turn, stem="number", may_be_none=True) as (counter, _):
+                here = b.binary("add", begin, counter.index)
+                b.store(b.load(kind, b.advance(source, here, size), size), b.advance(out, here, size), size)
+    return b
+
+
 def _over_rows(width: int, element: str) -> Builder:
     """Groups of panels one after another, each through all rows; what a matrix ends with may be less than a panel."""
     b = Builder("over_rows", [("frame", "ptr noalias")])
@@ -223,7 +303,10 @@ def _over_rows(width: int, element: str) -> Builder:
     # Sums of a panel that is not whole lie behind the panels until they are complete, and exact ones of columns there.
     edge, edge_row = b.advance(p["scratch"], GROUP * DEPTH * width * size), integer(width * size)
     all_exact = b.advance(edge, p["features"], width * size)
-    has_beside = b.compare("ne", p["beside"], Value("ptr", "null"))
+    # Rows that are put together from several places come last: those of `g`, or else of a part, which come after it.
+    gathered = b.advance(all_exact, GROUP * width * 8)
+    behind = b.advance(gathered, p["columns"], DEPTH * size)
+    has_beside = b.compare("ne", p["beside"], _NULL)
     wanted = b.binary("add", p["columns"], b.convert("zext", has_beside, "i64"))
     panels = b.binary("sdiv", b.binary("add", wanted, integer(width - 1)), integer(width))
     with b.loop(panels, GROUP, stem="group") as (group, _):
@@ -231,16 +314,16 @@ def _over_rows(width: int, element: str) -> Builder:
         with b.loop(p["count"], DEPTH, stem="deep") as (deep, _):
             depth = _least(b, b.binary("sub", p["count"], deep.index), DEPTH)
             first = b.compare("eq", deep.index, integer(0))
-            g = b.advance(p["g"], b.binary("mul", deep.index, p["g_row"]))
+            g, g_row = _rows_of_g(b, p, deep.index, depth, gathered, size)
             with b.loop(here, stem="panel") as (panel, _):
                 column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                 packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
                 left, sums = b.binary("sub", p["columns"], column), b.advance(p["sums"], column, size)
                 exact = b.advance(all_exact, panel.index, width * 8)
-                _call(b, "@pack", b.advance(g, column, size), p["g_row"], depth, left, packed, sums, exact, first)
+                _call(b, "@pack", b.advance(g, column, size), g_row, depth, left, packed, sums, exact, first)
             with b.loop(p["parts"], stem="part") as (part, _):
-                q = b.arguments(b.advance(p["table"], part.index, 8 * len(PART)), PART, _POINTERS)
-                a = b.advance(q["a"], b.binary("mul", deep.index, q["a_row"]))
+                q = b.arguments(b.advance(p["a_table"], part.index, 8 * len(ENTRY)), ENTRY, _POINTERS)
+                a, a_row = _rows_of_part(b, q, deep.index, depth, behind, size)
                 with b.loop(here, stem="panel") as (panel, _):
                     column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                     is_whole = b.compare("sge", b.binary("sub", p["columns"], column), integer(width))
@@ -250,9 +333,43 @@ def _over_rows(width: int, element: str) -> Builder:
                     c = b.select(is_whole, b.advance(p["out"], column, size), edge)
                     c = b.advance(c, b.binary("mul", q["first"], c_row))
                     packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
-                    _call(b, "@part", a, q["a_row"], q["width"], packed, depth, first, c, c_row, tiles)
+                    _call(b, "@part", a, a_row, q["width"], packed, depth, first, c, c_row, tiles)
     _leave_edge(b, p, edge, has_beside, width, element)
     return b
+
+
+def _rows_of_g(
+    b: Builder, p: dict[str, Value], begin: Value, count: Value, gathered: Value, size: int
+) -> tuple[Value, Value]:
+    """Where some rows of `g` begin, and the bytes from one to the next: side by side, they are where they are."""
+    only = b.arguments(p["g_table"], ENTRY, _POINTERS)
+    is_one, is_plain = b.compare("eq", p["pieces"], integer(1)), b.compare("eq", only["places"], _NULL)
+    in_place, joined_row = b.binary("and", is_one, is_plain), b.binary("mul", p["columns"], integer(size))
+    with b.when(_not(b, in_place)), b.loop(p["pieces"], stem="piece") as (piece, _):
+        q = b.arguments(b.advance(p["g_table"], piece.index, 8 * len(ENTRY)), ENTRY, _POINTERS)
+        _call_gather(b, q, begin, count, b.advance(gathered, q["first"], size), joined_row)
+    there = b.advance(only["start"], b.binary("mul", begin, only["row"]))
+    return b.select(in_place, there, gathered), b.select(in_place, only["row"], joined_row)
+
+
+def _rows_of_part(
+    b: Builder, entry: dict[str, Value], begin: Value, count: Value, gathered: Value, size: int
+) -> tuple[Value, Value]:
+    """The same for a part."""
+    in_place, own_row = b.compare("eq", entry["places"], _NULL), b.binary("mul", entry["width"], integer(size))
+    with b.when(_not(b, in_place)):
+        _call_gather(b, entry, begin, count, gathered, own_row)
+    there = b.advance(entry["start"], b.binary("mul", begin, entry["row"]))
+    return b.select(in_place, there, gathered), b.select(in_place, entry["row"], own_row)
+
+
+def _call_gather(b: Builder, entry: dict[str, Value], begin: Value, count: Value, out: Value, out_row: Value) -> None:
+    given = {**entry, "begin": begin, "count": count, "out": out, "out_row": out_row}
+    _call(b, "@gather", *(given[name] for name, _ in _GATHER))
+
+
+def _not(b: Builder, truth: Value) -> Value:
+    return b.binary("xor", truth, Value("i1", "true"))
 
 
 def _leave_edge(b: Builder, p: dict[str, Value], edge: Value, has_beside: Value, width: int, element: str) -> None:

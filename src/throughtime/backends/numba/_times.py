@@ -1,0 +1,108 @@
+"""Gradients of inputs: all rows times matrices, the products of several added up."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from throughtime.backends._memory import Scratch
+from throughtime.backends.numba._ir import Builder, Value, integer, module
+from throughtime.backends.numba._library import load, product_address
+from throughtime.backends.numba._llvm import Host, host
+from throughtime.backends.numba._over_rows import Rows
+from throughtime.backends.numba._packer import Packer, make_packer, pack
+from throughtime.backends.numba._products import PANEL_VECTORS, PRODUCT
+from throughtime.backends.numba._team import is_usable, team
+from throughtime.compiler._loop import Matrix
+
+_BLOCK = 48
+"""Rows at a time: they stay in a near cache while all panels of a matrix pass."""
+_WORTH_A_THREAD = 1 << 20
+"""Multiplications that are worth a thread of their own: 15 µs."""
+
+FRAME = ("count", "columns", "out", "out_row", "edge", "product", "parts", "table")
+"""What a call is told: `count` rows of `columns` numbers; every `_row` counts bytes."""
+PART = ("a", "a_row", "b", "depth")
+"""Rows of `depth` numbers, and the panels of a matrix."""
+_POINTERS = frozenset({"out", "edge", "product", "table", "a", "b"})
+
+
+class Placed(NamedTuple):
+    """A matrix: where it lies, how far apart its rows and its columns are, and how many it has."""
+
+    start: int
+    down: int
+    across: int
+    rows: int
+    columns: int
+
+
+def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequence[Placed], out: Rows) -> None:
+    """Write the sum of `rows @ matrix` of every pair to `out`; there is at least one row, one column and one number."""
+    machine = host()
+    packers = [_packer(dtype, matrix.rows, matrix.columns, machine) for matrix in matrices]
+    *panels, packed_bytes = itertools.accumulate((packer.bytes for packer in packers), initial=0)
+    columns = matrices[0].columns
+    together = team() if is_usable() else None
+    worth = count * columns * sum(matrix.rows for matrix in matrices) // _WORTH_A_THREAD
+    threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth, count))
+    edge_bytes = min(_BLOCK, count) * PANEL_VECTORS * machine.vector_bytes
+    (call, address), product = _code(), product_address(dtype, machine)
+    with Scratch(packed_bytes + threads * edge_bytes) as place:
+        jobs = [
+            packer.job(matrix.start, matrix.down, matrix.across, place + panel)
+            for packer, matrix, panel in zip(packers, matrices, panels, strict=True)
+        ]
+        pack(packers, jobs, packed_bytes, threads)
+        frames, tables = [], []
+        for thread in range(threads):
+            first, last = count * thread // threads, count * (thread + 1) // threads
+            table = array("q")
+            for one, panel in zip(rows, panels, strict=True):
+                table.extend((one.start + first * one.row, one.row, place + panel, one.width))
+            head = (last - first, columns, out.start + first * out.row, out.row)
+            edge = place + packed_bytes + thread * edge_bytes
+            frames.append(array("q", (*head, edge, product, len(rows), table.buffer_info()[0])))
+            # As long as it is read.
+            tables.append(table)
+        if together is not None and threads > 1:
+            together.run(address, [frame.buffer_info()[0] for frame in frames])
+        else:
+            call(frames[0].buffer_info()[0])
+
+
+@functools.cache
+def _packer(dtype: torch.dtype, rows: int, columns: int, machine: Host) -> Packer:
+    return make_packer(Matrix("matrix", rows, columns, dtype), machine)
+
+
+@functools.cache
+def _code() -> tuple[Callable[..., None], int]:
+    library = load(module([_times()]))
+    return library.function("times", ctypes.c_void_p), library.address("times")
+
+
+def _times() -> Builder:
+    """Blocks of rows, and for each of them all matrices: what the first wrote, the others add to."""
+    b = Builder("times", [("frame", "ptr noalias")])
+    p = b.arguments(b.parameters["frame"], FRAME, _POINTERS)
+    with b.loop(p["count"], _BLOCK, stem="block") as (block, _):
+        left = b.binary("sub", p["count"], block.index)
+        count = b.intrinsic("smin", left, integer(_BLOCK))
+        out = b.advance(p["out"], b.binary("mul", block.index, p["out_row"]))
+        with b.loop(p["parts"], carry=[Value("ptr", "null")], stem="part") as (part, (before,)):
+            q = b.arguments(b.advance(p["table"], part.index, 8 * len(PART)), PART, _POINTERS)
+            given = {
+                **p, **q, "a": b.advance(q["a"], b.binary("mul", block.index, q["a_row"])),
+                "x": before, "x_row": p["out_row"], "c": out, "c_row": p["out_row"], "rows": count, "back": integer(0),
+            }  # fmt: skip
+            arguments = ", ".join(str(given[name]) for name, _ in PRODUCT)
+            b.void(f"call void {p['product'].text}({arguments})")
+            part.feed(before, out)
+    return b
