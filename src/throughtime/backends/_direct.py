@@ -7,28 +7,20 @@ in a known place of one of the cell's tensors, its addresses are all there is to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._blocks import row_shape
+from throughtime.backends._direct_backward import DirectBackward
 from throughtime.backends._execute import Executable
 from throughtime.backends._memory import empty
 from throughtime.backends._numba_loop import NumbaLoop
+from throughtime.backends._places import Place, are_strides, find_places, strides_of
 from throughtime.backends._steps import Steps
-from throughtime.backends._torch_code import Env
 from throughtime.compiler import Value
 
 _CPU = torch.device("cpu")
-
-
-class _Place(NamedTuple):
-    """A part of one of the tensors of a cell: which one, bytes from its beginning, and strides."""
-
-    tensor: int
-    offset: int
-    strides: tuple[int, ...]
 
 
 class Direct:
@@ -40,7 +32,7 @@ class Direct:
         loop: NumbaLoop,
         steps: Steps,
         tensors: Sequence[Tensor],
-        places: dict[Value, _Place],
+        places: dict[Value, Place],
     ) -> None:
         program = executable.program
         stored, outputs = program.loop.stored, set(program.outputs)
@@ -54,7 +46,9 @@ class Direct:
         self._outputs = [stored.index(value) for value in program.outputs]
         self._kept = [] if program.adjoint is None else [stored.index(value) for value in executable.kept]
         # Parts of these are at known distances from their beginnings only as long as they lie in memory as they do now.
-        self._strides = [(place.tensor, tensors[place.tensor].stride()) for place in places.values()]
+        self._strides = strides_of(places.values(), tensors)
+        self._executable = executable
+        self._backwards: dict[tuple[bool, ...], DirectBackward | None] = {}
 
     @classmethod
     def of(cls, executable: Executable, steps: Steps, tensors: Sequence[Tensor]) -> Direct | None:
@@ -77,7 +71,7 @@ class Direct:
         with torch.no_grad():
             executable.run_invariant(env)
         wanted = [*loop.matrices, *(given for given in loop.constants if isinstance(given, Value))]
-        places = _places(wanted, env, tensors)
+        places = find_places(wanted, env, tensors)
         return None if places is None else cls(executable, loop, steps, tensors, places)
 
     def fits(self, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
@@ -87,10 +81,14 @@ class Direct:
         for leaf in inputs:
             if not leaf.is_contiguous() or leaf.is_neg():
                 return False
-        for index, strides in self._strides:
-            if tensors[index].stride() != strides or tensors[index].is_neg():
-                return False
-        return True
+        return are_strides(self._strides, tensors)
+
+    def backward(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> DirectBackward | None:
+        """The way back to the gradients that are wanted; None if there is none that is as direct."""
+        if wanted not in self._backwards:
+            self._backwards[wanted] = DirectBackward.of(self._executable, tensors, wanted)
+        found = self._backwards[wanted]
+        return found if found is not None and found.fits(tensors) else None
 
     def forward(
         self,
@@ -120,7 +118,7 @@ class Direct:
             [
                 *[inputs[index].data_ptr() for index in self._inputs],
                 *[
-                    starts[given.tensor] + given.offset if isinstance(given, _Place) else given.data_ptr()
+                    starts[given.tensor] + given.offset if isinstance(given, Place) else given.data_ptr()
                     for given in self._constants
                 ],
             ],
@@ -128,22 +126,3 @@ class Direct:
             [*[leaf.data_ptr() for leaf in carried], *[stream.data_ptr() for stream in stored]],
         )
         return [stored[place] for place in self._outputs], [stored[place] for place in self._kept]
-
-
-def _places(wanted: Sequence[Value], env: Env, tensors: Sequence[Tensor]) -> dict[Value, _Place] | None:
-    """Where in the cell's tensors the wanted values lie; None if one of them lies elsewhere."""
-    places: dict[Value, _Place] = {}
-    for value in wanted:
-        found = env.get(value)
-        index = None if found is None else _owner(found, tensors)
-        if found is None or index is None or (found.ndim != 2 and not found.is_contiguous()):
-            return None
-        places[value] = _Place(index, found.data_ptr() - tensors[index].data_ptr(), found.stride())
-    return places
-
-
-def _owner(part: Tensor, tensors: Sequence[Tensor]) -> int | None:
-    storage = part.untyped_storage().data_ptr()
-    owners = [index for index, tensor in enumerate(tensors) if tensor.untyped_storage().data_ptr() == storage]
-    # Several tensors on one storage may part ways.
-    return owners[0] if len(owners) == 1 else None

@@ -65,11 +65,11 @@ class Executable:
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes}, on_gpu=on_gpu)
             reuse = set(adjoint.before.gives) - gradients
             self._adjoint_before = _function(adjoint.before, read, reuse=reuse, **ways)
-            self._adjoint_streams = Streams(adjoint.loop.stored, visible=gradients)
+            self.adjoint_streams = Streams(adjoint.loop.stored, visible=gradients)
             # Gradients that only a kernel reads: what torch sees, a user may come to own.
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
             self._unseen = set(adjoint.output_tangents) - seen if by_kernels else set()
-            self._lagged = [
+            self.lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
             ]
         self._afterwards: dict[tuple[bool, ...], tuple[TorchFunction, TorchFunction, list[Value]]] = {}
@@ -84,7 +84,7 @@ class Executable:
     @cached_property
     def keeping(self) -> Keeping:
         """What blocks of steps keep for the backward pass when memory is swapped."""
-        lagged = [index for index, _, _ in self._lagged]
+        lagged = [index for index, _, _ in self.lagged]
         return Keeping(self.program, self.loops, self.kept, lagged, is_random=self.is_random)
 
     @cached_property
@@ -101,9 +101,18 @@ class Executable:
         """Whether torch has something to do before the loop, from inputs."""
         return bool(self._before.gives)
 
+    @property
+    def works_before_adjoint(self) -> bool:
+        """The same for the way back."""
+        return bool(self._adjoint_before.gives)
+
     def run_invariant(self, env: Env) -> None:
         """Add what depends on the cell's tensors alone to them."""
         self._invariant.run(0, env, None)
+
+    def run_adjoint_invariant(self, env: Env) -> None:
+        """The same for the way back."""
+        self._adjoint_invariant.run(0, env)
 
     def draw(self, rows: int, generators: Any) -> Env:
         """The random numbers that depend on nothing, for all rows of all steps."""
@@ -217,10 +226,9 @@ class Executable:
         device = initial[0].device
         for value, tangent in zip(adjoint.output_tangents, output_tangents, strict=True):
             if value is not None:
-                env[value] = self._no_tangent(value, steps.total, device) if tangent is None else tangent
-        self._adjoint_invariant.run(0, env)
-        pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
-        gradients = [value if want else None for value, want in pairs]
+                env[value] = self.no_tangent(value, steps.total, device) if tangent is None else tangent
+        self.run_adjoint_invariant(env)
+        gradients = self._wanted(wanted)
         firsts = first_steps(steps, chunk) if returned is None else returned.firsts
         after, last, summed = self._after_backward(wanted, gradients, in_blocks=len(firsts) > 1)
         likes, given = (
@@ -261,7 +269,7 @@ class Executable:
     ) -> None:
         adjoint = self.program.adjoint
         assert adjoint is not None
-        lagged = {old: (env[new], starts[index]) for index, old, new in self._lagged}
+        lagged = {old: (env[new], starts[index]) for index, old, new in self.lagged}
         for value, (stream, start) in lagged.items():
             taken_before = value in self._adjoint_before.takes
             if value in env or not (taken_before or value in after.takes):
@@ -272,16 +280,16 @@ class Executable:
                 env[value] = previous(steps, stream, steps.sorted(start))
         self._adjoint_before.run(steps.total, env)
         if rows is None:
-            stored = self._adjoint_streams.make(steps.total, whole.device)
+            stored = self.adjoint_streams.make(steps.total, whole.device)
         else:
             stored = [whole.room(value, rows, steps.total) for value in adjoint.loop.stored]
         options = () if ends is None else (ends,)
         self.loops[1].run(env, lagged, carried, stored, steps, None, *options)
-        self._adjoint_streams.enter(env, stored)
+        self.adjoint_streams.enter(env, stored)
         after.run(steps.total, env)
         whole.collect(env, rows, add=True)
 
-    def _no_tangent(self, value: Value, rows: int, device: torch.device) -> Tensor:
+    def no_tangent(self, value: Value, rows: int, device: torch.device) -> Tensor:
         """Zeros for a gradient that nobody gave."""
         shape = [size if isinstance(size, int) else rows for size in value.shape]
         if value in self._unseen:
@@ -293,7 +301,19 @@ class Executable:
         """For each state that is needed as it was, by its place, what the first step of a block found."""
         if not first:
             return initial
-        return {index: steps.rows(env[new], first - 1)[: block.batch_size] for index, _, new in self._lagged}
+        return {index: steps.rows(env[new], first - 1)[: block.batch_size] for index, _, new in self.lagged}
+
+    def _wanted(self, wanted: tuple[bool, ...]) -> list[Value | None]:
+        """The gradients of tensors and inputs that are wanted."""
+        adjoint = self.program.adjoint
+        assert adjoint is not None
+        pairs = zip((*adjoint.tensor_gradients, *adjoint.input_gradients), wanted, strict=True)
+        return [value if want else None for value, want in pairs]
+
+    def after_backward(self, wanted: tuple[bool, ...]) -> tuple[TorchFunction, list[Value | None]]:
+        """What follows the loop of the way back in one go, and the gradients of tensors and inputs that are wanted."""
+        gradients = self._wanted(wanted)
+        return self._after_backward(wanted, gradients, in_blocks=False)[0], gradients
 
     def _after_backward(
         self, wanted: tuple[bool, ...], gradients: Sequence[Value | None], *, in_blocks: bool

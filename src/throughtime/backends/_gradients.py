@@ -65,7 +65,7 @@ def over_rows(
 ) -> tuple[Tensor, Tensor]:
     """`cat(parts, 1)ᵀ @ cat(g, 1)`, for rows [n, ...] each, and the sum of `g`, or of the parts if it is asked for."""
     like = g[0].stream if isinstance(g[0], Lagged) else g[0]
-    rows, (columns, features) = len(like), [sum(part.shape[1] for part in side) for side in (g, parts)]
+    rows, (columns, features) = like.shape[0], [sum([part.shape[1] for part in side]) for side in (g, parts)]
     product, sums = like.new_empty(features, columns), like.new_empty(features if sum_parts else columns)
     if not rows or not columns or not features:
         summed = [part.tensor() if isinstance(part, Lagged) else part for part in (parts if sum_parts else g)]
@@ -80,7 +80,7 @@ def over_rows(
 
 def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The sum of `rows @ matrix` of every pair, rows [n, ...] each."""
-    (count, columns), depth = (len(rows[0]), matrices[0].shape[1]), sum(len(matrix) for matrix in matrices)
+    count, columns, depth = rows[0].shape[0], matrices[0].shape[1], sum([matrix.shape[0] for matrix in matrices])
     if out is None:
         out = rows[0].new_empty(count, columns)
     if count * columns * depth <= _FEW:

@@ -145,12 +145,16 @@ class _Unroll(torch.autograd.Function):
             pairs = zip(kept, call.executable.kept, strict=True)
             kept = [leaf.flatten(0, 1) if leaf.ndim > len(value.shape) else leaf for leaf, value in pairs]
             rows = [leaf.flatten(0, 1) for leaf in rows]
-        env = environment(call, leaves[: ctx.tensor_count], rows)
+        tensors, initial, wanted = leaves[: ctx.tensor_count], moved[inputs:], tuple(needed[: ctx.split])
         swapped: Kept | None = ctx.swapped
         count = len(call.executable.program.outputs)
         tangents = call.enter(gradients[:count], gradients[count:])
-        arguments = (env, moved[inputs:], *tangents, call.steps, tuple(needed[: ctx.split]), call.chunk)
-        if swapped is None:
+        direct = None if call.direct is None else call.direct.backward(tensors, wanted)
+        env = {} if direct is not None else environment(call, tensors, rows)
+        arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
+        if direct is not None:
+            found, states = direct.run(tensors, rows, initial, kept, *tangents, call.steps)
+        elif swapped is None:
             env.update(zip(call.executable.kept, kept, strict=True))
             found, states = call.executable.backward(*arguments)
         else:
@@ -159,8 +163,8 @@ class _Unroll(torch.autograd.Function):
             with swapped.returned(kept[split:]) as returned:
                 found, states = call.executable.backward(*arguments, returned)
         of_tensors, of_inputs = found[: ctx.tensor_count], found[ctx.tensor_count :]
-        wanted = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
-        of_inputs, of_state = call.leave(of_inputs, wanted)
+        of_state = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
+        of_inputs, of_state = call.leave(of_inputs, of_state)
         return (None, None, None, *of_tensors, *of_inputs, *of_state)
 
 

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import itertools
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -50,6 +50,7 @@ is null; every `_row` counts bytes. Each table has an entry for each piece or pa
 """
 ENTRY = ("start", "row", "width", "first", "places", "initial")
 """`width` numbers a row, the first of which is column `first` of `g`, or row `first` of `out`."""
+_TABLES = FRAME.index("g_table"), FRAME.index("a_table")
 _NULL = Value("ptr", "null")
 _POINTERS = frozenset({"out", "sums", "beside", "scratch", "g_table", "a_table", "start", "places", "initial"})
 
@@ -86,65 +87,73 @@ def over_rows(
 
     The pieces of `g` lie side by side. There is at least one row, one column and one feature.
     """
-    size, columns, features = dtype.itemsize, sum(piece.width for piece in g), sum(part.width for part in parts)
+    size, columns, features = dtype.itemsize, sum([piece.width for piece in g]), sum([part.width for part in parts])
     width = PANEL_VECTORS * host().lanes(size)
-    a_table = array("q", _entries(_narrowed(parts, size)))
     panels = -(-columns // width)
     together = team() if is_usable() else None
     worth = min(panels, count * columns * features // _WORTH_A_THREAD)
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
     # Room that nobody writes to takes no memory.
-    gathered = columns + max((part.width for part in parts), default=0)
+    gathered = columns + max([part.width for part in parts])
     room = (GROUP * DEPTH + features) * width * size + GROUP * width * 8 + DEPTH * gathered * size
+    of_parts = _entries(_narrowed(parts, size))
     call, address = _code(dtype)
     with Scratch(threads * room + columns * size) as place:
         sums = sums or place + threads * room
-        frames, tables = [], []
+        frames = []
         for thread in range(threads):
             start = width * (panels * thread // threads)
             end = min(width * (panels * (thread + 1) // threads), columns)
-            g_table = array("q", _entries(_between(g, start, end, size)))
             head = (count, end - start, out + start * size, columns * size, sums + start * size)
             tail = (beside if end == columns else 0, place + thread * room, features)
-            sides = [number for table in (g_table, a_table) for number in (len(table) // len(ENTRY), _address(table))]
-            frames.append(array("q", (*head, *tail, *sides)))
-            # As long as it is read.
-            tables.append(g_table)
+            frames.append(_frame(head + tail, _entries(g if threads == 1 else _between(g, start, end, size)), of_parts))
+        starts = [frame.buffer_info()[0] for frame in frames]
         if together is not None and threads > 1:
-            together.run(address, [*map(_address, frames)])
+            together.run(address, starts)
         else:
-            call(_address(frames[0]))
+            call(starts[0])
 
 
-def _address(numbers: array[int]) -> int:
-    return numbers.buffer_info()[0]
+def _frame(head: tuple[int, ...], pieces: list[int], parts: list[int]) -> array[int]:
+    """The frame of a call, with both of its tables behind it."""
+    counts = len(pieces) // len(ENTRY), len(parts) // len(ENTRY)
+    frame = array("q", (*head, counts[0], 0, counts[1], 0, *pieces, *parts))
+    frame[_TABLES[0]] = frame.buffer_info()[0] + 8 * len(FRAME)
+    frame[_TABLES[1]] = frame[_TABLES[0]] + 8 * len(pieces)
+    return frame
 
 
-def _entries(rows: Iterable[Rows]) -> Iterator[int]:
-    """The table of parts or pieces, each beginning where the one before ends."""
-    first = 0
+def _entries(rows: Sequence[Rows]) -> list[int]:
+    """A table of parts or pieces, each beginning where the one before ends."""
+    first, numbers = 0, list[int]()
     for start, row, width, places, initial in rows:
-        yield from (start, row, width, first, places, initial)
+        numbers += (start, row, width, first, places, initial)
         first += width
+    return numbers
 
 
-def _narrowed(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """The same parts, none of them wider than a near cache likes."""
+def _narrowed(parts: Sequence[Rows], size: int) -> list[Rows]:
+    """The same parts, none of them wider than a near cache likes, and none without any width."""
+    narrow: list[Rows] = []
     for part in parts:
-        pieces = max(1, -(-part.width // WIDEST))
-        cuts = [part.width * piece // pieces for piece in range(pieces + 1)] if part.width else []
-        for start, end in itertools.pairwise(cuts):
-            yield part.part(start, end, size)
+        if 0 < part.width <= WIDEST:
+            narrow.append(part)
+            continue
+        pieces = -(-part.width // WIDEST)
+        cuts = [part.width * piece // pieces for piece in range(pieces + 1)] if pieces else []
+        narrow += [part.part(start, end, size) for start, end in itertools.pairwise(cuts)]
+    return narrow
 
 
-def _between(pieces: Iterable[Rows], start: int, end: int, size: int) -> Iterator[Rows]:
+def _between(pieces: Sequence[Rows], start: int, end: int, size: int) -> list[Rows]:
     """What lies between two columns of pieces side by side."""
-    before = 0
+    before, between = 0, list[Rows]()
     for piece in pieces:
         first, last = max(start - before, 0), min(end - before, piece.width)
         if first < last:
-            yield piece.part(first, last, size)
+            between.append(piece.part(first, last, size))
         before += piece.width
+    return between
 
 
 @functools.cache
