@@ -13,7 +13,7 @@ from throughtime.backends.numba._packing import pack_all
 from throughtime.backends.numba._plan import Plan, ProductStage
 from throughtime.backends.numba._pointwise import MEMORY
 from throughtime.backends.numba._relay import RELAY, ROOMS
-from throughtime.backends.numba._rows import Array, Arrays, RowWriter
+from throughtime.backends.numba._rows import Array, Arrays, Following, RowWriter
 from throughtime.compiler._loop import Ahead, LoopProgram, Matrix, Op, Row
 
 HEADER = (
@@ -212,12 +212,9 @@ class _Walk(_Function):
 
     def _fetch(self, arrays: Arrays) -> None:
         """Ask for the first row of each array, which may be in the cache of another processor."""
-        b = self.b
-        b.declarations["prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         for (_, index), array in arrays.items():
-            with b.loop(integer(_bytes(self.program.streams[index])), 64, stem="line") as (line, _):
-                place = b.advance(array.base, line.index)
-                b.void(f"call void @llvm.prefetch.p0({place}, i32 0, i32 3, i32 1)")
+            with self.b.loop(integer(_bytes(self.program.streams[index])), 64, stem="line") as (line, _):
+                self.b.prefetch(self.b.advance(array.base, line.index), near=True)
 
     def _emit_step(self, step: Value, rows: Value, fed: Arrays) -> None:
         # To and fro through the panels of a matrix: what a step used last is still near when the next one begins.
@@ -229,12 +226,18 @@ class _Walk(_Function):
         b, head, program = self.b, self.header, self.program
         arrays: Arrays = {}
         here = b.binary("sub", self.place(step), head["origin"])
+        distance = self._to_next(step)
+        is_apart = b.compare("ne", head["row_stride"], integer(1))
+
+        def following(size: int) -> Following:
+            return Following(b.binary("mul", distance, integer(size)), size, is_apart)
+
         moving = [("stream", index, self.bases["stream", slot]) for slot, index in enumerate(self.own_streams)]
         moving += [("stored", index, self.bases["stored", index]) for index, _ in enumerate(program.stored)]
         for kind, index, base in moving:
             size = _bytes((program.streams if kind == "stream" else program.stored)[index])
             stride = b.binary("mul", head["row_stride"], integer(size))
-            arrays[kind, index] = Array(b.advance(base, here, size), stride)
+            arrays[kind, index] = Array(b.advance(base, here, size), stride, following(size))
         if program.lagged:
             begins = b.compare("eq", step, integer(0))
             before = self.place(b.binary("sub", step, b.select(begins, integer(0), integer(1))))
@@ -244,8 +247,19 @@ class _Walk(_Function):
                 initial = b.advance(self.bases["initial", index], head["row_first"], size)
                 stride = b.binary("mul", head["row_stride"], integer(size))
                 base = b.select(begins, initial, stream)
-                arrays["lagged", index] = Array(base, b.select(begins, integer(size), stride))
+                arrays["lagged", index] = Array(base, b.select(begins, integer(size), stride), following(size))
         return arrays
+
+    def _to_next(self, step: Value) -> Value:
+        """How many rows of a stream lie between a row of this step and that of the one that the walk comes to next."""
+        b, head = self.b, self.header
+        if self.program.reverse:
+            following = b.intrinsic("smax", b.binary("sub", step, integer(1)), head["first"])
+        else:
+            following = b.intrinsic(
+                "smin", b.binary("add", step, integer(1)), b.binary("sub", head["last"], integer(1))
+            )
+        return b.binary("sub", self.place(following), self.place(step))
 
     def _fed_arrays(self, ahead: Ahead, room: Arrays, place: Value) -> Arrays:
         """Streams of the loop that were computed for a block of steps, from a row of it on."""

@@ -187,6 +187,11 @@ class Builder:
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         self.void(f"store {value}, {pointer}, align {align or SIZES.get(value.element, 8)}")
 
+    def prefetch(self, pointer: Value, *, near: bool) -> None:
+        """Ask for a cache line: in the nearest cache, or in one that is large enough for many."""
+        self.declarations["prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        self.void(f"call void @llvm.prefetch.p0({pointer}, i32 0, i32 {3 if near else 2}, i32 1)")
+
     def arguments(self, frame: Value, names: Sequence[str], pointers: frozenset[str]) -> dict[str, Value]:
         """What a frame holds: one 64-bit number or address for each name."""
         return {

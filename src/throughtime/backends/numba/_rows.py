@@ -15,11 +15,21 @@ from throughtime.compiler._loop import REDUCTIONS, Op, Operand, Row
 
 
 @dataclass(frozen=True)
+class Following:
+    """The bytes between a row and the same row of the next step, and how many it has; whether it lies apart."""
+
+    distance: Value
+    size: int
+    is_apart: Value
+
+
+@dataclass(frozen=True)
 class Array:
     """Where the rows of an array start at this step, and how many bytes lie between them."""
 
     base: Value
     stride: Value
+    following: Following | None = None
 
 
 Arrays = dict[tuple[str, int], Array]
@@ -56,6 +66,7 @@ class RowWriter:
             row = _RowStage(self, stage, arrays, counter.index)
             for phase in stage.phases:
                 row.phase(phase)
+            row.fetch()
 
 
 class _RowStage:
@@ -70,6 +81,22 @@ class _RowStage:
         made = {graph.parts.get(op.result.name, (op.result.name, 0))[0] for op in stage.ops}
         # All that comes from outside, before anything is written in its place.
         self._load_numbers([row for op in stage.ops for row in op.rows if graph.root(row)[0].name not in made])
+
+    def fetch(self) -> None:
+        """Ask for the same row of the next step, wherever that is not beside the next row of this one.
+
+        A processor sees by itself what is read next in a few places, but not in as many as there are rows and arrays.
+        """
+        b = self.b
+        found = [(self.pointers[key], self.arrays[key].following) for key in self.pointers]
+        wanted = [(pointer, following) for pointer, following in found if following is not None]
+        if not wanted:
+            return
+        with b.when(wanted[0][1].is_apart):
+            for pointer, following in wanted:
+                place = b.advance(pointer, following.distance)
+                with b.loop(integer(following.size), 64, stem="line") as (line, _):
+                    b.prefetch(b.advance(place, line.index), near=False)
 
     def _load_numbers(self, rows: list[Row]) -> None:
         for row in rows:
