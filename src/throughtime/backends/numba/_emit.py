@@ -27,6 +27,8 @@ prepared in one room after another, `room_bytes` apart: 0 if there is one. Witho
 with one there is another frame for whoever `assists`.
 """
 _ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "product_f32", "product_f64"})
+FETCHED_BYTES = 1 << 16
+"""What a shard may ask for ahead of the next step; more would be gone again when that comes."""
 ARGUMENTS = ("stream", "lagged", "initial", "constant", "matrix", "carried", "stored")
 
 
@@ -226,11 +228,10 @@ class _Walk(_Function):
         b, head, program = self.b, self.header, self.program
         arrays: Arrays = {}
         here = b.binary("sub", self.place(step), head["origin"])
-        distance = self._to_next(step)
-        is_apart = b.compare("ne", head["row_stride"], integer(1))
+        distance, is_worth_it = self._to_next(step), self._is_worth_fetching()
 
         def following(size: int) -> Following:
-            return Following(b.binary("mul", distance, integer(size)), size, is_apart)
+            return Following(b.binary("mul", distance, integer(size)), size, is_worth_it)
 
         moving = [("stream", index, self.bases["stream", slot]) for slot, index in enumerate(self.own_streams)]
         moving += [("stored", index, self.bases["stored", index]) for index, _ in enumerate(program.stored)]
@@ -249,6 +250,14 @@ class _Walk(_Function):
                 base = b.select(begins, initial, stream)
                 arrays["lagged", index] = Array(base, b.select(begins, integer(size), stride), following(size))
         return arrays
+
+    def _is_worth_fetching(self) -> Value:
+        """Whether rows of a step lie apart, and so few of them that those of the next one stay in a near cache."""
+        b, head, program = self.b, self.header, self.program
+        size = sum(_bytes(row) for row in (*program.streams, *program.lagged, *program.stored))
+        rows = b.binary("sub", head["row_last"], head["row_first"])
+        few = b.compare("sle", b.binary("mul", rows, integer(size)), integer(FETCHED_BYTES))
+        return b.binary("and", few, b.compare("ne", head["row_stride"], integer(1)))
 
     def _to_next(self, step: Value) -> Value:
         """How many rows of a stream lie between a row of this step and that of the one that the walk comes to next."""

@@ -16,11 +16,11 @@ from throughtime.compiler._loop import REDUCTIONS, Op, Operand, Row
 
 @dataclass(frozen=True)
 class Following:
-    """The bytes between a row and the same row of the next step, and how many it has; whether it lies apart."""
+    """The bytes between a row and the same row of the next step, and how many it has; whether to ask for it now."""
 
     distance: Value
     size: int
-    is_apart: Value
+    is_worth_it: Value
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _RowStage:
         self._load_numbers([row for op in stage.ops for row in op.rows if graph.root(row)[0].name not in made])
 
     def fetch(self) -> None:
-        """Ask for the same row of the next step, wherever that is not beside the next row of this one.
+        """Ask for the same row of the next step.
 
         A processor sees by itself what is read next in a few places, but not in as many as there are rows and arrays.
         """
@@ -92,7 +92,7 @@ class _RowStage:
         wanted = [(pointer, following) for pointer, following in found if following is not None]
         if not wanted:
             return
-        with b.when(wanted[0][1].is_apart):
+        with b.when(wanted[0][1].is_worth_it):
             for pointer, following in wanted:
                 place = b.advance(pointer, following.distance)
                 with b.loop(integer(following.size), 64, stem="line") as (line, _):
