@@ -277,6 +277,16 @@ def test_sums_where_there_is_room_for_them(x_wide: int, h_wide: int, taken: int 
     assert found == ([] if taken is None else [taken])
 
 
+def test_a_join_of_two_dtypes_is_left_to_torch() -> None:
+    single, double = value("single", ROWS, 8), value("double", ROWS, 8, dtype=torch.float64)
+    x, g = value("x", ROWS, 9, dtype=torch.float64), value("g", ROWS, 16, dtype=torch.float64)
+    (product, products), (flat, sums) = gradients(x, g, "product"), bias_of(g)
+    nodes = [Node(aten.cat.default, ([single, double], 1), {}, (g,)), *products, *sums]
+    given = {one: rows(9, one.row_size, one.dtype) for one in (single, double, x)}
+    joined = torch.cat([given[single], given[double]], 1)
+    check_close("joined", (given[x].T @ joined, joined.sum(0)), ran(nodes, [product, flat], given))
+
+
 def test_what_uses_a_gradient_comes_after_it() -> None:
     """A cell that is used twice has the sum of two gradients, for which the first waits."""
     x, g, h, f = (value(name, ROWS, 9) for name in "xghf")

@@ -12,6 +12,7 @@ from backends import check_on, compiled_backends, plan_of
 from compare import compare
 from oracle import oracle
 from random_cells import Recipe, recipes
+from throughtime.backends import _gradients, _rephrase
 from unrolls import dynamic, on
 
 pytestmark = [pytest.mark.covers("compiler"), pytest.mark.covers("properties")]
@@ -25,6 +26,18 @@ lengths = st.none() | st.lists(st.integers(0, 4), min_size=3, max_size=3)
 def test_any_cell(backend: str, recipe: Recipe, lengths: list[int] | None, layers: int) -> None:
     case = recipe.case(3, 4, layers=layers)
     check_on(backend, case, lengths)
+
+
+@settings(max_examples=60)
+@given(recipes(), lengths, st.integers(1, 2))
+def test_any_cell_with_all_products_by_machine_code(recipe: Recipe, lengths: list[int] | None, layers: int) -> None:
+    """However small they are, and in calls that are known too."""
+    case = recipe.case(3, 4, layers=layers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_gradients, "_FEW", 0)
+        patch.setattr(_rephrase, "_NARROWEST", 1)
+        for _ in range(3):
+            check_on("auto", case, lengths)
 
 
 @settings(max_examples=30)

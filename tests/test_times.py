@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_nothing_is_written_beside_the_result() -> None:
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, matrix = random(999, 60), random(60, 70)
-    monkeypatch.setattr(numba._times, "_WORTH_A_THREAD", 1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(numba._times, "WORTH_A_THREAD", 1)  # type: ignore[attr-defined]
     many = times([rows], [matrix])
     threads = torch.get_num_threads()
     try:
@@ -143,3 +144,81 @@ def test_gradients_of_inputs_and_of_their_gradients() -> None:
 
     assert torch.autograd.gradcheck(run, x)
     assert torch.autograd.gradgradcheck(run, x)
+
+
+class TwoDtypes(tt.RNNCell):
+    """A sum of products of two dtypes, before the loop and after it, and a join of two."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.state_size = self.output_size = units
+        self.single, self.again = (torch.nn.Parameter(random(units, units) / units) for _ in range(2))
+        self.double_ = torch.nn.Parameter(random(units, units, dtype=torch.float64) / units)
+        self.joined = torch.nn.Parameter(random(2 * units, units, dtype=torch.float64) / units)
+
+    def forward(self, inputs: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        before = (inputs @ self.single + inputs.double() @ self.double_).float()
+        h = torch.tanh(before + h @ self.again)
+        after = h @ self.again + h.double() @ self.double_ + torch.cat([h, torch.sin(inputs).double()], 1) @ self.joined
+        return after.float(), h
+
+
+@pytest.mark.parametrize("few", [0, 1 << 22])
+def test_products_of_two_dtypes(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gradients, "_FEW", few)
+    cell, x = TwoDtypes(12), random(5, 6, 12).requires_grad_()
+
+    def run() -> list[Tensor]:
+        outputs, state = tt.dynamic_rnn(cell, x, [6, 1, 0, 5, 6], dtype=torch.float32)
+        found = torch.autograd.grad((outputs**2).sum() + state.sum(), [x, *cell.parameters()])
+        # What is float64 has passed through float32 on its way.
+        return [outputs, state, *(leaf.float() for leaf in found)]
+
+    with tt.backend("reference"):
+        want = run()
+    for _ in range(3):
+        check_close("two dtypes", want, run())
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_a_cell_that_is_converted_between_both_passes(dtype: torch.dtype, needs: bool) -> None:
+    cell, x = tt.LSTMCell(9, input_size=8), random(4, 5, 8).requires_grad_(needs)
+    for _ in range(3):
+        outputs, _ = tt.dynamic_rnn(cell, x, dtype=torch.float32)
+        cell.to(dtype)
+        with pytest.raises(RuntimeError, match=r"is not what it was in the forward pass: got .*float(64|16), expected"):
+            outputs.sum().backward()
+        cell.float()
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 1, 3, 0]])
+def test_a_gradient_that_is_handed_through_has_memory_of_its_own(lengths: list[int] | None) -> None:
+    class Skip(tt.BasicRNNCell):
+        def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            _, state = super().forward(torch.zeros_like(inputs), state)
+            return inputs + state, state
+
+    cell, x = Skip(8, input_size=8), random(4, 5, 8).requires_grad_()
+    for _ in range(3):
+        given, x.grad = torch.ones(4, 5, 8), None
+        tt.dynamic_rnn(cell, x, lengths, dtype=torch.float32)[0].backward(given)
+        assert x.grad is not None
+        x.grad.zero_()
+        assert bool((given == 1).all())
+
+
+def test_gradients_of_gradients_leave_nothing_behind() -> None:
+    cell, x = tt.GRUCell(4, input_size=3), random(2, 3, 3).requires_grad_()
+
+    def twice() -> None:
+        outputs, _ = tt.dynamic_rnn(cell, x, dtype=torch.float32)
+        (first,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+        first.sum().backward()
+
+    for _ in range(3):
+        twice()
+    known = len(linecache.cache)
+    for _ in range(5):
+        twice()
+    assert len(linecache.cache) <= known

@@ -1,7 +1,7 @@
 """A backward pass that is a kernel and what is made of its results, for a forward pass that is nothing but a kernel.
 
 The general way looks values up by what they are, since blocks of steps, swapping and other backends need that. Here it
-is known once and for all in which place of a list each of them is.
+is known once and for all at which number of a list each of them is.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ class _View(NamedTuple):
     """A part of one of the tensors of a cell, for operations of torch."""
 
     place: Place
-    shape: tuple[int, ...]
-    size: int
+    shape: tuple[Any, ...]
+    itemsize: int
 
     def of(self, tensors: Sequence[Tensor]) -> Tensor:
-        tensor = tensors[self.place.tensor]
-        return tensor.as_strided(
-            self.shape, self.place.strides, tensor.storage_offset() + self.place.offset // self.size
-        )
+        index, offset, strides = self.place
+        tensor = tensors[index]
+        return tensor.as_strided(self.shape, strides, tensor.storage_offset() + offset // self.itemsize)
 
 
 class DirectBackward:
-    """The kernel of a backward pass and what follows it, with places for all that they read.
+    """The kernel of a backward pass and what follows it, with the numbers of all that they read in one list.
 
-    They are those of one list: gradients of outputs, what the forward pass has kept, inputs, what the kernel stores,
-    states of the step before, the cell's tensors and parts of them.
+    It has gradients of outputs, what the forward pass has kept and inputs; then what the kernel stores, states as they
+    were at the step before, the cell's tensors and parts of them; and in the end what is made of all that.
     """
 
     def __init__(
@@ -51,32 +50,29 @@ class DirectBackward:
         wanted: tuple[bool, ...],
         tensors: Sequence[Tensor],
         places: dict[Value, Place],
+        numbers: dict[Value, int],
     ) -> None:
-        program, adjoint, loop = executable.program, executable.program.adjoint, executable.loops[1]
+        loop, adjoint = executable.loops[1], executable.program.adjoint
         assert adjoint is not None
         self._executable, self._kernel, self._carries = executable, loop.kernel, adjoint.carries
         self._after, gradients = executable.after_backward(wanted)
         self._tangents = adjoint.output_tangents
-        own = [value for value in self._after.takes if value in places]
-        self._views = [_View(places[value], value.shape, value.dtype.itemsize) for value in own]  # type: ignore[arg-type]
-        tangents = [value for value in self._tangents if value is not None]
-        # What there is before the kernel runs, and then after it.
-        before = [*tangents, *executable.kept, *program.inputs]
-        self._states = [(before.index(new), index) for index, _, new in executable.lagged]
-        olds = [old for _, old, _ in executable.lagged]
-        lagged = [old for old in olds if old in self._after.takes]
-        # Which of these to look up, and whether there must be a copy of them.
-        self._lags = [(olds.index(old), old not in self._after.takes_lagged) for old in lagged]
-        there = [*before, *adjoint.loop.stored, *lagged, *program.tensors, *own]
-        where = {value: place for place, value in reversed([*enumerate(there)])}
-        self._streams = [where[value] for value in loop.streams]
-        self._lagged = [olds.index(value) for value in loop.lagged]
+        self._streams = [numbers[value] for value in loop.streams]
         self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
         self._matrices = [places[value] for value in loop.matrices]
-        self._takes = [where[value] for value in self._after.takes]
-        where |= {value: len(there) + place for place, value in enumerate(self._after.gives)}
-        self._found = [None if value is None else where[value] for value in gradients]
         self._strides = strides_of(places.values(), tensors)
+        # Streams of states, and which states these are; who reads them as they were at the step before: the kernel, and
+        # what follows it, which may want a copy.
+        olds = [old for _, old, _ in executable.lagged]
+        self._states = [(numbers[new], index) for index, _, new in executable.lagged]
+        self._in_kernel = [olds.index(value) for value in loop.lagged]
+        taken = [old for old in olds if old in self._after.takes]
+        self._after_it = [(olds.index(old), old not in self._after.takes_lagged) for old in taken]
+        self._takes = [numbers[value] for value in self._after.takes]
+        self._views = [
+            _View(places[value], value.shape, value.dtype.itemsize) for value in _views(executable, self._after.takes)
+        ]
+        self._found = [None if value is None else numbers[value] for value in gradients]
 
     @classmethod
     def of(cls, executable: Executable, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> DirectBackward | None:
@@ -85,25 +81,26 @@ class DirectBackward:
         if adjoint is None or not isinstance(loop, NumbaLoop) or executable.works_before_adjoint:
             return None
         after, gradients = executable.after_backward(wanted)
-        before = {*adjoint.output_tangents, *executable.kept, *program.inputs}
-        lagged = {old for _, old, _ in executable.lagged}
-        if any(new not in before for _, _, new in executable.lagged) or not lagged.issuperset(loop.lagged):
-            return None
-        there = {*before, *adjoint.loop.stored, *lagged, *program.tensors}
+        views, stored = _views(executable, after.takes), adjoint.loop.stored
         env = dict(zip(program.tensors, tensors, strict=True))
         with torch.no_grad():
             executable.run_adjoint_invariant(env)
-        read = [*loop.matrices, *(given for given in loop.constants if isinstance(given, Value))]
-        read += [value for value in after.takes if value not in there]
-        places = find_places(read, env, tensors)
-        if (
-            places is None
-            or not before.issuperset(loop.streams)
-            or any(value.row_axis for value in adjoint.loop.stored)
-        ):
+        constants = [given for given in loop.constants if isinstance(given, Value)]
+        places = find_places([*loop.matrices, *constants, *views], env, tensors)
+        if places is None or any(value.row_axis for value in stored):
             return None
-        known = {*there, *places, *after.gives, None}
-        return cls(executable, wanted, tensors, places) if known.issuperset([*after.takes, *gradients]) else None
+        tangents = [value for value in adjoint.output_tangents if value is not None]
+        before = [*tangents, *executable.kept, *program.inputs]
+        lagged = [old for _, old, _ in executable.lagged]
+        taken = [old for old in lagged if old in after.takes]
+        everything = [*before, *stored, *taken, *program.tensors, *views, *after.gives]
+        # The first of several that are the same.
+        numbers = {value: number for number, value in reversed([*enumerate(everything)])}
+        early = {*loop.streams, *(new for _, _, new in executable.lagged)}
+        late = {*after.takes, *(value for value in gradients if value is not None)}
+        if not early.issubset(before) or not late.issubset(numbers) or not set(loop.lagged).issubset(lagged):
+            return None
+        return cls(executable, wanted, tensors, places, numbers)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the cell's tensors lie in memory as they did."""
@@ -127,6 +124,7 @@ class DirectBackward:
             if value is not None
         ]
         there += map(side_by_side, (*kept, *rows))
+        states = [(there[number], side_by_side(initial[index])) for number, index in self._states]
         stored = executable.adjoint_streams.make(steps.total, _CPU)
         carried = [
             torch.zeros(initial[index].shape, dtype=initial[index].dtype, device=_CPU)
@@ -134,14 +132,13 @@ class DirectBackward:
             else given.clone(memory_format=torch.contiguous_format)
             for index in self._carries
         ]
-        lagged = [(there[place], side_by_side(initial[index])) for place, index in self._states]
         starts = [tensor.data_ptr() for tensor in tensors]
         self._kernel.launch(
             self._kernel.divide(steps, 0, len(steps.counts), torch.get_num_threads()),
             [
-                *[there[place].data_ptr() for place in self._streams],
-                *[lagged[place][0].data_ptr() for place in self._lagged],
-                *[lagged[place][1].data_ptr() for place in self._lagged],
+                *[there[number].data_ptr() for number in self._streams],
+                *[states[which][0].data_ptr() for which in self._in_kernel],
+                *[states[which][1].data_ptr() for which in self._in_kernel],
                 *[
                     starts[given.tensor] + given.offset if isinstance(given, Place) else given.data_ptr()
                     for given in self._constants
@@ -151,12 +148,21 @@ class DirectBackward:
             [*[leaf.data_ptr() for leaf in carried], *[stream.data_ptr() for stream in stored]],
         )
         there += stored
-        for place, as_copy in self._lags:
-            there.append(previous(steps, *lagged[place]) if as_copy else Lagged.of(*lagged[place], steps))
+        for which, as_copy in self._after_it:
+            there.append(previous(steps, *states[which]) if as_copy else Lagged.of(*states[which], steps))
         there += tensors
         there += [view.of(tensors) for view in self._views]
-        there += self._after(steps.total, None, *[there[place] for place in self._takes])
-        states: list[Tensor | None] = [None] * len(initial)
+        there += self._after(steps.total, None, *[there[number] for number in self._takes])
+        of_states: list[Tensor | None] = [None] * len(initial)
         for index, gradient in zip(self._carries, carried, strict=True):
-            states[index] = gradient
-        return [None if place is None else there[place] for place in self._found], states
+            of_states[index] = gradient
+        return [None if number is None else there[number] for number in self._found], of_states
+
+
+def _views(executable: Executable, takes: Sequence[Value]) -> list[Value]:
+    """What is read after the kernel that must be a part of one of the cell's tensors, since nothing else has it."""
+    program, adjoint = executable.program, executable.program.adjoint
+    assert adjoint is not None
+    elsewhere = {*adjoint.output_tangents, *executable.kept, *program.inputs, *adjoint.loop.stored, *program.tensors}
+    elsewhere.update(old for _, old, _ in executable.lagged)
+    return [value for value in takes if value not in elsewhere]

@@ -275,6 +275,7 @@ class Executable:
             if value in env or not (taken_before or value in after.takes):
                 continue
             if value in after.takes_lagged and not taken_before:
+                # Nobody reads it but an operation of ours, which takes it for a tensor.
                 env[value] = Lagged.of(stream, steps.sorted(start), steps)  # type: ignore[assignment]
             else:
                 env[value] = previous(steps, stream, steps.sorted(start))
@@ -338,22 +339,28 @@ class Executable:
             found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))
         return found
 
+    @cached_property
+    def _differentiable(self) -> tuple[TorchFunction, TorchFunction, TorchFunction]:
+        """What comes before the loop, a step of it and what comes after it, in operations that torch differentiates."""
+        program = self.program
+        read = {*program.loop.reads, *program.after.takes, *program.outputs}
+        loop = TorchFunction("loop", program.loop.nodes, [*program.loop.stored, *program.new_state])
+        return _function(program.before, read), loop, _function(program.after, {*program.outputs})
+
     def differentiable(
         self, env: Env, state: Sequence[Tensor], steps: Steps, generators: Any
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The forward pass in operations that torch itself can differentiate, as often as it likes."""
-        program = self.program
+        program, (before, loop, after) = self.program, self._differentiable
         self._invariant.run(0, env, generators)
-        read = {*program.loop.reads, *program.after.takes, *program.outputs}
-        _function(program.before, read).run(steps.total, env, generators)
-        function = TorchFunction("loop", program.loop.nodes, [*program.loop.stored, *program.new_state])
-        pieces, final = _walk(function, program, env, state, steps, generators)
+        before.run(steps.total, env, generators)
+        pieces, final = _walk(loop, program, env, state, steps, generators)
         order = torch.argsort(torch.cat([steps.positions(step) for step in range(len(steps.counts))]))
         order = order.to(final[0].device)
         for value, parts in zip(program.loop.stored, pieces, strict=True):
             axis = value.row_axis or 0
             env[value] = torch.cat([part.movedim(axis, 0) for part in parts])[order].movedim(0, axis)
-        _function(program.after, {*program.outputs}).run(steps.total, env, generators)
+        after.run(steps.total, env, generators)
         return [env[value] for value in program.outputs], final
 
 

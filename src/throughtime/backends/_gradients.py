@@ -83,7 +83,9 @@ def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | N
     count, columns, depth = rows[0].shape[0], matrices[0].shape[1], sum([matrix.shape[0] for matrix in matrices])
     if out is None:
         out = rows[0].new_empty(count, columns)
-    if count * columns * depth <= _FEW:
+    alike = {tensor.dtype for tensor in (*rows, *matrices)} == {out.dtype}
+    if count * columns * depth <= _FEW or not alike:
+        # It also says what is wrong with them.
         torch.mm(rows[0], matrices[0], out=out)
         for pair in zip(rows[1:], matrices[1:], strict=True):
             out.addmm_(*pair)

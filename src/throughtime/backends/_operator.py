@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from throughtime._errors import problem
 from throughtime.backends._direct import Direct
 from throughtime.backends._execute import Executable
 from throughtime.backends._keeping import Kept
@@ -15,6 +16,7 @@ from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
+from throughtime.compiler import Program
 
 
 class Call(NamedTuple):
@@ -135,6 +137,7 @@ class _Unroll(torch.autograd.Function):
         leaves = saved[: len(needed)]
         if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
+        _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
         kept = saved[len(needed) :]
         moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
         if call.moves is not None:
@@ -162,10 +165,28 @@ class _Unroll(torch.autograd.Function):
             env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
             with swapped.returned(kept[split:]) as returned:
                 found, states = call.executable.backward(*arguments, returned)
-        of_tensors, of_inputs = found[: ctx.tensor_count], found[ctx.tensor_count :]
+        of_tensors, of_inputs = found[: ctx.tensor_count], _own(found[ctx.tensor_count :], gradients)
         of_state = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
         of_inputs, of_state = call.leave(of_inputs, of_state)
         return (None, None, None, *of_tensors, *of_inputs, *of_state)
+
+
+def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
+    """Refuse tensors of a cell that somebody has replaced since: autograd notices what is written into them alone."""
+    for value, tensor in zip(program.tensors, tensors, strict=True):
+        if tensor.dtype is not value.dtype or tensor.shape != value.shape:
+            what = f"`{value.name}` is not what it was in the forward pass"
+            expected = f"{list(value.shape)} {value.dtype}"
+            fix = "Compute gradients before the cell is converted, or run it forward again."
+            raise RuntimeError(problem(what, got=f"{list(tensor.shape)} {tensor.dtype}", expected=expected, fix=fix))
+
+
+def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients with memory of their own: one that was only handed through may be somebody's to keep."""
+    theirs = {tensor.untyped_storage().data_ptr() for tensor in given if tensor is not None}
+    return [
+        leaf.clone() if leaf is not None and leaf.untyped_storage().data_ptr() in theirs else leaf for leaf in found
+    ]
 
 
 def _distinct(results: list[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:

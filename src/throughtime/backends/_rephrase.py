@@ -200,7 +200,7 @@ def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         lefts = [left for parts in wholes.values() for left in parts.values()]
         gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
         before = {value for node in Graph(changed).needed_for([*pieces, *lefts]) for value in node.results}
-        dtypes, is_turned = {value.dtype for value in (g, total.result, *lefts)}, g is not total.values[0]
+        dtypes, is_turned = {value.dtype for value in (g, total.result, *pieces, *lefts)}, g is not total.values[0]
         is_large = g.row_size * sum(left.row_size for left in lefts) > _LARGEST
         is_narrow = g.row_size < _NARROWEST and not is_turned
         if is_large or is_narrow or dtypes not in _PLAIN or gone & before:
@@ -300,7 +300,9 @@ def _terms(
         return None
     parts = node.args[:2]
     alone = all(isinstance(part, Value) and part in terms and len(users[part]) == 1 for part in parts)
-    return [pair for part in parts for pair in terms[part]] if alone and gives.isdisjoint(parts) else None
+    if not alone or not gives.isdisjoint(parts) or {part.dtype for part in parts} != {node.result.dtype}:
+        return None
+    return [pair for part in parts for pair in terms[part]]
 
 
 def _over_rows(made: dict[Value, Node], product: Value) -> tuple[Value, Value] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import linecache
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -129,6 +130,8 @@ class _Writer:
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(True), filename)
         exec(compile(self.source, filename, "exec"), self._globals)
         function: Callable[..., Any] = self._globals[self._function]
+        # What nobody runs any more need not be shown.
+        weakref.finalize(function, linecache.cache.pop, filename, None)
         return function
 
     def _name(self, value: Value) -> str:

@@ -87,7 +87,10 @@ def _joined_features(made: dict[Value, Node], left: Value) -> tuple[Node | None,
 
 
 def _joins_features(node: Node) -> bool:
-    return node.name == "cat" and node.result.row_axis == 0 and len(node.result.shape) == 2 and node.arg("dim") % 2 == 1
+    if node.name != "cat" or node.result.row_axis != 0 or len(node.result.shape) != 2 or node.arg("dim") % 2 != 1:
+        return False
+    # A join of several dtypes converts some of its parts.
+    return {part.dtype for part in node.args[0]} == {node.result.dtype}
 
 
 def _split_mm(rewriter: Rewriter, node: Node, joined: Node, transposed: bool) -> Value:

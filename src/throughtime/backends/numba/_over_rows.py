@@ -38,21 +38,24 @@ GROUP = 8
 """Panels at a time: what they are summed up to stays in a near cache from block to block of rows."""
 WIDEST = 192
 """Features of a part at a time, for the same reason."""
-_WORTH_A_THREAD = 1 << 20
+WORTH_A_THREAD = 1 << 20
 """Multiplications that are worth a thread of their own: 15 µs."""
 
-FRAME = ("count", "columns", "out", "out_row", "sums", "beside", "scratch", "features", "pieces", "g_table", "parts",
-         "a_table")  # fmt: skip
+FRAME = ("count", "columns", "out", "out_row", "sums", "beside", "scratch", "joined", "lagged", "features", "pieces",
+         "g_table", "parts", "a_table")  # fmt: skip
 """What a call is told: `count` rows, `columns` of `g` in `pieces` side by side, and the `features` of all `parts`.
 
 `out` has the products one below the other, `sums` the sums of the columns of `g`, `beside` those of all `a`, unless it
-is null; every `_row` counts bytes. Each table has an entry for each piece or part.
+is null; every `_row` counts bytes. Each table has an entry for each piece or part. Some rows at a time are put together
+where they are `joined` from pieces of `g`, and where a part of them is `lagged`.
 """
 ENTRY = ("start", "row", "width", "first", "places", "initial")
 """`width` numbers a row, the first of which is column `first` of `g`, or row `first` of `out`."""
 _TABLES = FRAME.index("g_table"), FRAME.index("a_table")
 _NULL = Value("ptr", "null")
-_POINTERS = frozenset({"out", "sums", "beside", "scratch", "g_table", "a_table", "start", "places", "initial"})
+_POINTERS = frozenset(
+    {"out", "sums", "beside", "scratch", "joined", "lagged", "g_table", "a_table", "start", "places", "initial"}
+)
 
 
 class Rows(NamedTuple):
@@ -91,11 +94,11 @@ def over_rows(
     width = PANEL_VECTORS * host().lanes(size)
     panels = -(-columns // width)
     together = team() if is_usable() else None
-    worth = min(panels, count * columns * features // _WORTH_A_THREAD)
+    worth = min(panels, count * columns * features // WORTH_A_THREAD)
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
-    # Room that nobody writes to takes no memory.
-    gathered = columns + max([part.width for part in parts])
-    room = (GROUP * DEPTH + features) * width * size + GROUP * width * 8 + DEPTH * gathered * size
+    panels_bytes = (GROUP * DEPTH + features) * width * size + GROUP * width * 8
+    joined_bytes = DEPTH * size * (columns if len(g) > 1 or g[0].places else 0)
+    room = panels_bytes + joined_bytes + DEPTH * size * max([part.width for part in parts if part.places], default=0)
     of_parts = _entries(_narrowed(parts, size))
     call, address = _code(dtype)
     with Scratch(threads * room + columns * size) as place:
@@ -105,7 +108,9 @@ def over_rows(
             start = width * (panels * thread // threads)
             end = min(width * (panels * (thread + 1) // threads), columns)
             head = (count, end - start, out + start * size, columns * size, sums + start * size)
-            tail = (beside if end == columns else 0, place + thread * room, features)
+            own = place + thread * room
+            gathered = own + panels_bytes, own + panels_bytes + joined_bytes
+            tail = (beside if end == columns else 0, own, *gathered, features)
             frames.append(_frame(head + tail, _entries(g if threads == 1 else _between(g, start, end, size)), of_parts))
         starts = [frame.buffer_info()[0] for frame in frames]
         if together is not None and threads > 1:
@@ -292,7 +297,7 @@ def _gather(lanes: int, element: str) -> Builder:
     table, step = b.select(plain, Value("ptr", "@zeros"), p["places"]), b.select(plain, integer(0), integer(8))
     with b.loop(p["count"], stem="row") as (row, _):
         number = b.binary("add", p["begin"], row.index)
-        found = b.load("i64", b.advance(table, b.binary("mul", number, step)), 4)
+        found = b.load("i64", b.advance(table, b.binary("mul", number, step)))
         place = b.select(plain, number, found)
         is_first = b.compare("slt", place, integer(0))
         place = b.select(is_first, b.binary("xor", place, integer(-1)), place)
@@ -312,9 +317,6 @@ def _over_rows(width: int, element: str) -> Builder:
     # Sums of a panel that is not whole lie behind the panels until they are complete, and exact ones of columns there.
     edge, edge_row = b.advance(p["scratch"], GROUP * DEPTH * width * size), integer(width * size)
     all_exact = b.advance(edge, p["features"], width * size)
-    # Rows that are put together from several places come last: those of `g`, or else of a part, which come after it.
-    gathered = b.advance(all_exact, GROUP * width * 8)
-    behind = b.advance(gathered, p["columns"], DEPTH * size)
     has_beside = b.compare("ne", p["beside"], _NULL)
     wanted = b.binary("add", p["columns"], b.convert("zext", has_beside, "i64"))
     panels = b.binary("sdiv", b.binary("add", wanted, integer(width - 1)), integer(width))
@@ -323,7 +325,7 @@ def _over_rows(width: int, element: str) -> Builder:
         with b.loop(p["count"], DEPTH, stem="deep") as (deep, _):
             depth = _least(b, b.binary("sub", p["count"], deep.index), DEPTH)
             first = b.compare("eq", deep.index, integer(0))
-            g, g_row = _rows_of_g(b, p, deep.index, depth, gathered, size)
+            g, g_row = _rows_of_g(b, p, deep.index, depth, size)
             with b.loop(here, stem="panel") as (panel, _):
                 column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                 packed = b.advance(p["scratch"], panel.index, DEPTH * width * size)
@@ -332,7 +334,7 @@ def _over_rows(width: int, element: str) -> Builder:
                 _call(b, "@pack", b.advance(g, column, size), g_row, depth, left, packed, sums, exact, first)
             with b.loop(p["parts"], stem="part") as (part, _):
                 q = b.arguments(b.advance(p["a_table"], part.index, 8 * len(ENTRY)), ENTRY, _POINTERS)
-                a, a_row = _rows_of_part(b, q, deep.index, depth, behind, size)
+                a, a_row = _rows_of_part(b, q, deep.index, depth, p["lagged"], size)
                 with b.loop(here, stem="panel") as (panel, _):
                     column = b.binary("mul", b.binary("add", group.index, panel.index), integer(width))
                     is_whole = b.compare("sge", b.binary("sub", p["columns"], column), integer(width))
@@ -347,18 +349,16 @@ def _over_rows(width: int, element: str) -> Builder:
     return b
 
 
-def _rows_of_g(
-    b: Builder, p: dict[str, Value], begin: Value, count: Value, gathered: Value, size: int
-) -> tuple[Value, Value]:
+def _rows_of_g(b: Builder, p: dict[str, Value], begin: Value, count: Value, size: int) -> tuple[Value, Value]:
     """Where some rows of `g` begin, and the bytes from one to the next: side by side, they are where they are."""
     only = b.arguments(p["g_table"], ENTRY, _POINTERS)
     is_one, is_plain = b.compare("eq", p["pieces"], integer(1)), b.compare("eq", only["places"], _NULL)
     in_place, joined_row = b.binary("and", is_one, is_plain), b.binary("mul", p["columns"], integer(size))
     with b.when(_not(b, in_place)), b.loop(p["pieces"], stem="piece") as (piece, _):
         q = b.arguments(b.advance(p["g_table"], piece.index, 8 * len(ENTRY)), ENTRY, _POINTERS)
-        _call_gather(b, q, begin, count, b.advance(gathered, q["first"], size), joined_row)
+        _call_gather(b, q, begin, count, b.advance(p["joined"], q["first"], size), joined_row)
     there = b.advance(only["start"], b.binary("mul", begin, only["row"]))
-    return b.select(in_place, there, gathered), b.select(in_place, only["row"], joined_row)
+    return b.select(in_place, there, p["joined"]), b.select(in_place, only["row"], joined_row)
 
 
 def _rows_of_part(

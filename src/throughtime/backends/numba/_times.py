@@ -1,4 +1,4 @@
-"""Gradients of inputs: all rows times matrices, the products of several added up."""
+"""All rows times matrices, for gradients of inputs most of all; the products of several are added up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from throughtime.backends._memory import Scratch
 from throughtime.backends.numba._ir import Builder, Value, integer, module
 from throughtime.backends.numba._library import load, product_address
 from throughtime.backends.numba._llvm import Host, host
-from throughtime.backends.numba._over_rows import Rows
+from throughtime.backends.numba._over_rows import WORTH_A_THREAD, Rows
 from throughtime.backends.numba._packer import Packer, make_packer, pack
 from throughtime.backends.numba._products import PANEL_VECTORS, PRODUCT
 from throughtime.backends.numba._team import is_usable, team
@@ -23,8 +23,6 @@ from throughtime.compiler._loop import Matrix
 
 _BLOCK = 48
 """Rows at a time: they stay in a near cache while all panels of a matrix pass."""
-_WORTH_A_THREAD = 1 << 20
-"""Multiplications that are worth a thread of their own: 15 µs."""
 
 FRAME = ("count", "columns", "out", "out_row", "edge", "product", "parts", "table")
 """What a call is told: `count` rows of `columns` numbers; every `_row` counts bytes."""
@@ -50,7 +48,7 @@ def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequen
     *panels, packed_bytes = itertools.accumulate((packer.bytes for packer in packers), initial=0)
     columns = matrices[0].columns
     together = team() if is_usable() else None
-    worth = count * columns * sum(matrix.rows for matrix in matrices) // _WORTH_A_THREAD
+    worth = count * columns * sum(matrix.rows for matrix in matrices) // WORTH_A_THREAD
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth, count))
     edge_bytes = min(_BLOCK, count) * PANEL_VECTORS * machine.vector_bytes
     (call, address), product = _code(), product_address(dtype, machine)
