@@ -13,8 +13,6 @@ aten = torch.ops.aten
 
 _WIDE = 128
 """Features from which on a product of its own is fast enough: to join rows takes time and memory."""
-_LARGEST = 1 << 19
-"""Numbers in a gradient up to which our own machine code makes it; torch copies rows to where they are nearer."""
 
 _PANEL = 16
 """Columns of float32 that a tile of such a product has, with vectors of 32 bytes."""
@@ -201,9 +199,8 @@ def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
         before = {value for node in Graph(changed).needed_for([*pieces, *lefts]) for value in node.results}
         dtypes, is_turned = {value.dtype for value in (g, total.result, *pieces, *lefts)}, g is not total.values[0]
-        is_large = g.row_size * sum(left.row_size for left in lefts) > _LARGEST
         is_narrow = g.row_size < _NARROWEST and not is_turned
-        if is_large or is_narrow or dtypes not in _PLAIN or gone & before:
+        if is_narrow or dtypes not in _PLAIN or gone & before:
             continue
         heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
         made = _as_one_operation(g, pieces, lefts, heights, total.result, sum_parts=is_turned)
