@@ -16,9 +16,8 @@ from throughtime.backends._direct_backward import DirectBackward
 from throughtime.backends._execute import Executable
 from throughtime.backends._memory import empty
 from throughtime.backends._numba_loop import NumbaLoop
-from throughtime.backends._places import Place, are_strides, find_places, strides_of
+from throughtime.backends._parts import Parts
 from throughtime.backends._steps import Steps
-from throughtime.compiler import Value
 
 _CPU = torch.device("cpu")
 
@@ -26,27 +25,17 @@ _CPU = torch.device("cpu")
 class Direct:
     """The kernel of a call, with places for all that it reads and writes."""
 
-    def __init__(
-        self,
-        executable: Executable,
-        loop: NumbaLoop,
-        steps: Steps,
-        tensors: Sequence[Tensor],
-        places: dict[Value, Place],
-    ) -> None:
+    def __init__(self, executable: Executable, loop: NumbaLoop, steps: Steps, parts: Parts) -> None:
         program = executable.program
         stored, outputs = program.loop.stored, set(program.outputs)
         self._kernel = loop.kernel
         self._threads = torch.get_num_threads()
         self._usual = steps, self._kernel.divide(steps, 0, len(steps.counts), self._threads)
         self._inputs = [program.inputs.index(value) for value in loop.streams]
-        self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
-        self._matrices = [places[value] for value in loop.matrices]
+        self._parts = parts
         self._shapes = [(value in outputs, row_shape(value), value.dtype) for value in stored]
         self._outputs = [stored.index(value) for value in program.outputs]
         self._kept = [] if program.adjoint is None else [stored.index(value) for value in executable.kept]
-        # Parts of these are at known distances from their beginnings only as long as they lie in memory as they do now.
-        self._strides = strides_of(places.values(), tensors)
         self._executable = executable
         self._backwards: dict[tuple[bool, ...], DirectBackward | None] = {}
 
@@ -70,9 +59,8 @@ class Direct:
         env = dict(zip(program.tensors, tensors, strict=True))
         with torch.no_grad():
             executable.run_invariant(env)
-        wanted = [*loop.matrices, *(given for given in loop.constants if isinstance(given, Value))]
-        places = find_places(wanted, env, tensors)
-        return None if places is None else cls(executable, loop, steps, tensors, places)
+        parts = Parts.of(loop, env, tensors)
+        return None if parts is None else cls(executable, loop, steps, parts)
 
     def fits(self, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
         """Whether everything lies in memory as it did."""
@@ -81,7 +69,7 @@ class Direct:
         for leaf in inputs:
             if not leaf.is_contiguous() or leaf.is_neg():
                 return False
-        return are_strides(self._strides, tensors)
+        return self._parts.fit(tensors)
 
     def backward(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> DirectBackward | None:
         """The way back to the gradients that are wanted; None if there is none that is as direct."""
@@ -109,20 +97,14 @@ class Direct:
             else torch.empty(size=(*leading, *shape), dtype=dtype, device=_CPU)
             for visible, shape, dtype in self._shapes
         ]
-        starts = [tensor.data_ptr() for tensor in tensors]
+        constants, matrices = self._parts.addresses(tensors)
         usual, division = self._usual
         if steps is not usual:
             division = self._kernel.divide(steps, 0, len(steps.counts), self._threads)
         self._kernel.launch(
             division,
-            [
-                *[inputs[index].data_ptr() for index in self._inputs],
-                *[
-                    starts[given.tensor] + given.offset if isinstance(given, Place) else given.data_ptr()
-                    for given in self._constants
-                ],
-            ],
-            [(starts[tensor] + offset, *strides) for tensor, offset, strides in self._matrices],
+            [*[inputs[index].data_ptr() for index in self._inputs], *constants],
+            matrices,
             [*[leaf.data_ptr() for leaf in carried], *[stream.data_ptr() for stream in stored]],
         )
         return [stored[place] for place in self._outputs], [stored[place] for place in self._kept]

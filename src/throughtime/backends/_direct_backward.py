@@ -7,34 +7,21 @@ is known once and for all at which number of a list each of them is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._again import previous
-from throughtime.backends._execute import Executable
+from throughtime.backends._execute import Executable, own_state
 from throughtime.backends._gradients import Lagged
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._numba_loop import NumbaLoop
-from throughtime.backends._places import Place, are_strides, find_places, strides_of
+from throughtime.backends._parts import Parts
 from throughtime.backends._steps import Steps
 from throughtime.compiler import Value
 
 _CPU = torch.device("cpu")
-
-
-class _View(NamedTuple):
-    """A part of one of the tensors of a cell, for operations of torch."""
-
-    place: Place
-    shape: tuple[Any, ...]
-    itemsize: int
-
-    def of(self, tensors: Sequence[Tensor]) -> Tensor:
-        index, offset, strides = self.place
-        tensor = tensors[index]
-        return tensor.as_strided(self.shape, strides, tensor.storage_offset() + offset // self.itemsize)
 
 
 class DirectBackward:
@@ -48,19 +35,15 @@ class DirectBackward:
         self,
         executable: Executable,
         wanted: tuple[bool, ...],
-        tensors: Sequence[Tensor],
-        places: dict[Value, Place],
+        parts: Parts,
         numbers: dict[Value, int],
     ) -> None:
         loop, adjoint = executable.loops[1], executable.program.adjoint
         assert adjoint is not None
         self._executable, self._kernel, self._carries = executable, loop.kernel, adjoint.carries
         self._after, gradients = executable.after_backward(wanted)
-        self._tangents = adjoint.output_tangents
+        self._tangents, self._parts = adjoint.output_tangents, parts
         self._streams = [numbers[value] for value in loop.streams]
-        self._constants = [given if isinstance(given, Tensor) else places[given] for given in loop.constants]
-        self._matrices = [places[value] for value in loop.matrices]
-        self._strides = strides_of(places.values(), tensors)
         # Streams of states, and which states these are; who reads them as they were at the step before: the kernel, and
         # what follows it, which may want a copy.
         olds = [old for _, old, _ in executable.lagged]
@@ -69,9 +52,6 @@ class DirectBackward:
         taken = [old for old in olds if old in self._after.takes]
         self._after_it = [(olds.index(old), old not in self._after.takes_lagged) for old in taken]
         self._takes = [numbers[value] for value in self._after.takes]
-        self._views = [
-            _View(places[value], value.shape, value.dtype.itemsize) for value in _views(executable, self._after.takes)
-        ]
         self._found = [None if value is None else numbers[value] for value in gradients]
 
     @classmethod
@@ -85,9 +65,8 @@ class DirectBackward:
         env = dict(zip(program.tensors, tensors, strict=True))
         with torch.no_grad():
             executable.run_adjoint_invariant(env)
-        constants = [given for given in loop.constants if isinstance(given, Value)]
-        places = find_places([*loop.matrices, *constants, *views], env, tensors)
-        if places is None or any(value.row_axis for value in stored):
+        parts = Parts.of(loop, env, tensors, views)
+        if parts is None or any(value.row_axis for value in stored):
             return None
         tangents = [value for value in adjoint.output_tangents if value is not None]
         before = [*tangents, *executable.kept, *program.inputs]
@@ -100,11 +79,11 @@ class DirectBackward:
         late = {*after.takes, *(value for value in gradients if value is not None)}
         if not early.issubset(before) or not late.issubset(numbers) or not set(loop.lagged).issubset(lagged):
             return None
-        return cls(executable, wanted, tensors, places, numbers)
+        return cls(executable, wanted, parts, numbers)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the cell's tensors lie in memory as they did."""
-        return are_strides(self._strides, tensors)
+        return self._parts.fit(tensors)
 
     def run(
         self,
@@ -126,32 +105,24 @@ class DirectBackward:
         there += map(side_by_side, (*kept, *rows))
         states = [(there[number], side_by_side(initial[index])) for number, index in self._states]
         stored = executable.adjoint_streams.make(steps.total, _CPU)
-        carried = [
-            torch.zeros(initial[index].shape, dtype=initial[index].dtype, device=_CPU)
-            if (given := state_tangents[index]) is None
-            else given.clone(memory_format=torch.contiguous_format)
-            for index in self._carries
-        ]
-        starts = [tensor.data_ptr() for tensor in tensors]
+        carried = [own_state(initial[index], state_tangents[index]) for index in self._carries]
+        constants, matrices = self._parts.addresses(tensors)
         self._kernel.launch(
             self._kernel.divide(steps, 0, len(steps.counts), torch.get_num_threads()),
             [
                 *[there[number].data_ptr() for number in self._streams],
                 *[states[which][0].data_ptr() for which in self._in_kernel],
                 *[states[which][1].data_ptr() for which in self._in_kernel],
-                *[
-                    starts[given.tensor] + given.offset if isinstance(given, Place) else given.data_ptr()
-                    for given in self._constants
-                ],
+                *constants,
             ],
-            [(starts[tensor] + offset, *strides) for tensor, offset, strides in self._matrices],
+            matrices,
             [*[leaf.data_ptr() for leaf in carried], *[stream.data_ptr() for stream in stored]],
         )
         there += stored
         for which, as_copy in self._after_it:
             there.append(previous(steps, *states[which]) if as_copy else Lagged.of(*states[which], steps))
         there += tensors
-        there += [view.of(tensors) for view in self._views]
+        there += self._parts.views(tensors)
         there += self._after(steps.total, None, *[there[number] for number in self._takes])
         of_states: list[Tensor | None] = [None] * len(initial)
         for index, gradient in zip(self._carries, carried, strict=True):

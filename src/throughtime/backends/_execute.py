@@ -163,7 +163,7 @@ class Executable:
         if in_one and self.takes_starts:
             starts = [shared_zeros(like.shape, like.dtype, like.device) if one is None else one for like, one in pairs]
             return starts, [torch.empty_like(like, memory_format=torch.contiguous_format) for like in likes]
-        return None, [_own(like, one) for like, one in pairs]
+        return None, [own_state(like, one) for like, one in pairs]
 
     def _forward_keeping(
         self, env: Env, carried: list[Tensor], steps: Steps, generators: Any, kept: Kept
@@ -429,8 +429,8 @@ def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     return first, last
 
 
-def _own(like: Tensor, given: Tensor | None) -> Tensor:
-    """A tensor that may be changed in place: what is given, or zeros."""
+def own_state(like: Tensor, given: Tensor | None) -> Tensor:
+    """A state that may be changed in place: what is given, or zeros."""
     if given is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     return given.clone(memory_format=torch.contiguous_format)

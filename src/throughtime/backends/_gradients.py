@@ -97,9 +97,7 @@ def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | N
     return out
 
 
-_library.impl("over_rows", over_rows, "CPU")
-_library.impl("times", times, "CPU")
-_library.impl("times.out", times, "CPU")
+# Names for nodes; generated functions call what is above.
 OVER_ROWS = torch.ops.throughtime.over_rows.default
 TIMES = torch.ops.throughtime.times.default
 

@@ -153,18 +153,19 @@ class _Unroll(torch.autograd.Function):
         count = len(call.executable.program.outputs)
         tangents = call.enter(gradients[:count], gradients[count:])
         direct = None if call.direct is None else call.direct.backward(tensors, wanted)
-        env = {} if direct is not None else environment(call, tensors, rows)
-        arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
         if direct is not None:
             found, states = direct.run(tensors, rows, initial, kept, *tangents, call.steps)
-        elif swapped is None:
-            env.update(zip(call.executable.kept, kept, strict=True))
-            found, states = call.executable.backward(*arguments)
         else:
-            split = len(swapped.keeping.stays)
-            env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
-            with swapped.returned(kept[split:]) as returned:
-                found, states = call.executable.backward(*arguments, returned)
+            env = environment(call, tensors, rows)
+            arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
+            if swapped is None:
+                env.update(zip(call.executable.kept, kept, strict=True))
+                found, states = call.executable.backward(*arguments)
+            else:
+                split = len(swapped.keeping.stays)
+                env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
+                with swapped.returned(kept[split:]) as returned:
+                    found, states = call.executable.backward(*arguments, returned)
         of_tensors, of_inputs = found[: ctx.tensor_count], _own(found[ctx.tensor_count :], gradients)
         of_state = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
         of_inputs, of_state = call.leave(of_inputs, of_state)

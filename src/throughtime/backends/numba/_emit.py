@@ -28,7 +28,7 @@ with one there is another frame for whoever `assists`.
 """
 _ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "product_f32", "product_f64"})
 FETCHED_BYTES = 1 << 16
-"""What a shard may ask for ahead of the next step; more would be gone again when that comes."""
+"""What a shard may ask for ahead of the next step; with more nothing was gained."""
 ARGUMENTS = ("stream", "lagged", "initial", "constant", "matrix", "carried", "stored")
 
 
@@ -157,6 +157,7 @@ class _Walk(_Function):
         b, program = self.b, self.program
         self.stages = _Stages(b, plan, host, self.given("matrix", 0, len(program.matrices)), self.header)
         rows = b.binary("sub", self.header["row_last"], self.header["row_first"])
+        self.fetches = self._is_worth_fetching(rows)
         self.fixed, self.edge = self.divide(self.layout.step, self.header["scratch"], rows)
         self.fixed |= _constants(self.given("constant", 0, len(program.constants)))
         for index, carry in enumerate(program.carried):
@@ -190,7 +191,7 @@ class _Walk(_Function):
             with b.when(assisted):
                 b.void(f"call void @pack_own({relay})")
             self._walk(ahead, blocks, assisted)
-        with b.when(b.binary("xor", walks, Value("i1", "true"))):
+        with b.when(b.negated(walks)):
             b.void(f"call void @assist({self.frame}, {relay}, {blocks})")
 
     def _walk(self, ahead: Ahead, blocks: Value, assisted: Value) -> None:
@@ -228,10 +229,10 @@ class _Walk(_Function):
         b, head, program = self.b, self.header, self.program
         arrays: Arrays = {}
         here = b.binary("sub", self.place(step), head["origin"])
-        distance, is_worth_it = self._to_next(step), self._is_worth_fetching()
+        distance = self._to_next(step)
 
         def following(size: int) -> Following:
-            return Following(b.binary("mul", distance, integer(size)), size, is_worth_it)
+            return Following(b.binary("mul", distance, integer(size)), size, self.fetches)
 
         moving = [("stream", index, self.bases["stream", slot]) for slot, index in enumerate(self.own_streams)]
         moving += [("stored", index, self.bases["stored", index]) for index, _ in enumerate(program.stored)]
@@ -251,11 +252,11 @@ class _Walk(_Function):
                 arrays["lagged", index] = Array(base, b.select(begins, integer(size), stride), following(size))
         return arrays
 
-    def _is_worth_fetching(self) -> Value:
+    def _is_worth_fetching(self, rows: Value) -> Value:
         """Whether rows of a step lie apart, and so few of them that those of the next one stay in a near cache."""
         b, head, program = self.b, self.header, self.program
-        size = sum(_bytes(row) for row in (*program.streams, *program.lagged, *program.stored))
-        rows = b.binary("sub", head["row_last"], head["row_first"])
+        streams = [program.streams[index] for index in self.own_streams]
+        size = sum(_bytes(row) for row in (*streams, *program.lagged, *program.stored))
         few = b.compare("sle", b.binary("mul", rows, integer(size)), integer(FETCHED_BYTES))
         return b.binary("and", few, b.compare("ne", head["row_stride"], integer(1)))
 

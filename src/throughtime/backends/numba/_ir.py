@@ -129,6 +129,9 @@ class Builder:
         truth = vector(left.lanes, "i1") if left.type.startswith("<") else "i1"
         return self.let(truth, f"{word} {predicate} {left}, {right.text}")
 
+    def negated(self, truth: Value) -> Value:
+        return self.binary("xor", truth, Value("i1", "true"))
+
     def select(self, truth: Value, left: Value, right: Value) -> Value:
         return self.let(left.type, f"select {truth}, {left}, {right}")
 

@@ -354,7 +354,7 @@ def _rows_of_g(b: Builder, p: dict[str, Value], begin: Value, count: Value, size
     only = b.arguments(p["g_table"], ENTRY, _POINTERS)
     is_one, is_plain = b.compare("eq", p["pieces"], integer(1)), b.compare("eq", only["places"], _NULL)
     in_place, joined_row = b.binary("and", is_one, is_plain), b.binary("mul", p["columns"], integer(size))
-    with b.when(_not(b, in_place)), b.loop(p["pieces"], stem="piece") as (piece, _):
+    with b.when(b.negated(in_place)), b.loop(p["pieces"], stem="piece") as (piece, _):
         q = b.arguments(b.advance(p["g_table"], piece.index, 8 * len(ENTRY)), ENTRY, _POINTERS)
         _call_gather(b, q, begin, count, b.advance(p["joined"], q["first"], size), joined_row)
     there = b.advance(only["start"], b.binary("mul", begin, only["row"]))
@@ -366,7 +366,7 @@ def _rows_of_part(
 ) -> tuple[Value, Value]:
     """The same for a part."""
     in_place, own_row = b.compare("eq", entry["places"], _NULL), b.binary("mul", entry["width"], integer(size))
-    with b.when(_not(b, in_place)):
+    with b.when(b.negated(in_place)):
         _call_gather(b, entry, begin, count, gathered, own_row)
     there = b.advance(entry["start"], b.binary("mul", begin, entry["row"]))
     return b.select(in_place, there, gathered), b.select(in_place, entry["row"], own_row)
@@ -375,10 +375,6 @@ def _rows_of_part(
 def _call_gather(b: Builder, entry: dict[str, Value], begin: Value, count: Value, out: Value, out_row: Value) -> None:
     given = {**entry, "begin": begin, "count": count, "out": out, "out_row": out_row}
     _call(b, "@gather", *(given[name] for name, _ in _GATHER))
-
-
-def _not(b: Builder, truth: Value) -> Value:
-    return b.binary("xor", truth, Value("i1", "true"))
 
 
 def _leave_edge(b: Builder, p: dict[str, Value], edge: Value, has_beside: Value, width: int, element: str) -> None:

@@ -127,7 +127,7 @@ def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
     few = b.binary("and", few, b.compare("eq", b.parameters["tiles"], _WHOLE))
     with b.when(few):
         _few_rows(b, step)
-    with b.when(b.binary("xor", few, Value("i1", "true"))):
+    with b.when(b.negated(few)):
         _many_rows(b, tile_rows, step)
     return b
 
