@@ -20,15 +20,23 @@ class Streams:
     def __init__(self, stored: Sequence[Value], visible: set[Value]) -> None:
         self._stored = stored
         self._shapes = [(value in visible, row_shape(value), value.dtype) for value in stored]
+        self._nowhere = [None] * len(stored)
         self._turned = [value for value in stored if value.row_axis]
 
-    def make(self, rows: int, device: torch.device, *, hidden: bool = False) -> list[Tensor]:
-        """A stream [rows, ...] for each value; nobody outside will see any of them if they are `hidden`."""
+    def make(
+        self, rows: int, device: torch.device, *, hidden: bool = False, places: Sequence[Tensor | None] | None = None
+    ) -> list[Tensor]:
+        """A stream [rows, ...] for each value; nobody outside will see any of them if they are `hidden`.
+
+        Those that have a place take it.
+        """
         return [
-            torch.empty(size=(rows, *shape), dtype=dtype, device=device)
+            place.view(rows, *shape)
+            if place is not None
+            else torch.empty(size=(rows, *shape), dtype=dtype, device=device)
             if visible and not hidden
             else empty((rows, *shape), dtype, device)
-            for visible, shape, dtype in self._shapes
+            for (visible, shape, dtype), place in zip(self._shapes, places or self._nowhere, strict=True)
         ]
 
     def enter(self, env: Env, streams: Sequence[Tensor]) -> None:

@@ -51,6 +51,7 @@ class DirectBackward:
         self._in_kernel = [olds.index(value) for value in loop.lagged]
         taken = [old for old in olds if old in self._after.takes]
         self._after_it = [(olds.index(old), old not in self._after.takes_lagged) for old in taken]
+        self._overwritten = [None if value is None else numbers[value] for value in executable.overwritten]
         self._takes = [numbers[value] for value in self._after.takes]
         self._found = [None if value is None else numbers[value] for value in gradients]
 
@@ -94,6 +95,8 @@ class DirectBackward:
         output_tangents: Sequence[Tensor | None],
         state_tangents: Sequence[Tensor | None],
         steps: Steps,
+        *,
+        overwrite: bool,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Gradients of tensors and inputs, and of the initial state, as `Executable.backward` gives them."""
         executable = self._executable
@@ -104,7 +107,8 @@ class DirectBackward:
         ]
         there += map(side_by_side, (*kept, *rows))
         states = [(there[number], side_by_side(initial[index])) for number, index in self._states]
-        stored = executable.adjoint_streams.make(steps.total, _CPU)
+        places = [None if number is None else there[number] for number in self._overwritten] if overwrite else None
+        stored = executable.adjoint_streams.make(steps.total, _CPU, places=places)
         carried = [own_state(initial[index], state_tangents[index]) for index in self._carries]
         constants, matrices = self._parts.addresses(tensors)
         self._kernel.launch(

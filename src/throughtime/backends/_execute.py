@@ -12,6 +12,7 @@ from torch import Tensor
 from throughtime.backends._again import previous
 from throughtime.backends._blocks import Streams, Whole, blocks, first_steps, rows_of
 from throughtime.backends._gradients import Lagged
+from throughtime.backends._keep_together import spent
 from throughtime.backends._keeping import Keeping, Kept, Returned
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
@@ -69,6 +70,9 @@ class Executable:
             # Gradients that only a kernel reads: what torch sees, a user may come to own.
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
             self._unseen = set(adjoint.output_tangents) - seen if by_kernels else set()
+            # For each value that the loop of the way back stores, one that was kept whose place it can take.
+            free = spent(program) if by_kernels else []
+            self.overwritten = loops[1].overwritten(free, gradients) if free else []
             self.lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
             ]
@@ -216,10 +220,13 @@ class Executable:
         wanted: tuple[bool, ...],
         chunk: int | None,
         returned: Returned | None = None,
+        *,
+        overwrite: bool = False,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Gradients of tensors and inputs as far as they are `wanted`, and of the initial state.
 
-        What is not in `env` because blocks have kept it is `returned`.
+        What is not in `env` because blocks have kept it is `returned`. What was kept for this pass alone may be lost in
+        it if nobody will ask again: `overwrite`.
         """
         adjoint = self.program.adjoint
         assert adjoint is not None
@@ -246,7 +253,7 @@ class Executable:
             else:
                 starts = returned.enter_next(local, block)
             front = carried if rows is None else [leaf[: block.batch_size] for leaf in carried]
-            self._run_backward(local, starts, front, block, rows, after, whole, ends)
+            self._run_backward(local, starts, front, block, rows, after, whole, ends, overwrite=overwrite)
             # Nothing of a block is left when the next one comes in.
             del local, starts
         env.update(whole.found)
@@ -266,6 +273,8 @@ class Executable:
         after: TorchFunction,
         whole: Whole,
         ends: Sequence[Tensor] | None,
+        *,
+        overwrite: bool,
     ) -> None:
         adjoint = self.program.adjoint
         assert adjoint is not None
@@ -281,7 +290,8 @@ class Executable:
                 env[value] = previous(steps, stream, steps.sorted(start))
         self._adjoint_before.run(steps.total, env)
         if rows is None:
-            stored = self.adjoint_streams.make(steps.total, whole.device)
+            places = [None if value is None else env[value] for value in self.overwritten] if overwrite else None
+            stored = self.adjoint_streams.make(steps.total, whole.device, places=places)
         else:
             stored = [whole.room(value, rows, steps.total) for value in adjoint.loop.stored]
         options = () if ends is None else (ends,)

@@ -71,6 +71,7 @@ class NumbaLoop:
 
     def __init__(self, lowered: Lowered) -> None:
         self.kernel = numba.compile_loop(lowered.program)
+        self._stored, self._own = lowered.stored, lowered.rows
         parts = [lowered] if lowered.ahead is None else [lowered, lowered.ahead]
         self.streams = [value for part in parts for value in part.streams]
         self.lagged = lowered.lagged
@@ -79,6 +80,19 @@ class NumbaLoop:
         for part in parts:
             self.constants += [*part.constants, *(_filled(*fill) for fill in part.fills)]
         self.takes = [*self.streams, *self.matrices, *(c for c in self.constants if isinstance(c, Value))]
+
+    def overwritten(self, free: Iterable[Value], visible: set[Value]) -> list[Value | None]:
+        """For each value that is stored, one of the `free` streams whose place it can take.
+
+        What is `visible` outside needs memory of its own.
+        """
+        left = [value for value in free if value in self._own and self.streams.count(value) == 1]
+        found: list[Value | None] = []
+        for index, stored in enumerate(self._stored):
+            fits = (value for value in left if (index, self._own[value].name) in self.kernel.replaceable)
+            found.append(None if stored in visible else next(fits, None))
+            left = [value for value in left if value is not found[-1]]
+        return found
 
     @property
     def source(self) -> str:

@@ -121,6 +121,7 @@ class _Unroll(torch.autograd.Function):
             results = (*outputs, *final)
             kept = found.values() if swapped is None else (*found.values(), *swapped.take())
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
+        ctx.is_spent = False
         moved = () if call.moves is None else (*rows, *state)
         # Autograd knows how long saved tensors are wanted, wherever they are.
         ctx.save_for_backward(*leaves, *moved, *kept)
@@ -138,6 +139,7 @@ class _Unroll(torch.autograd.Function):
         if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
         _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
+        _check_unspent(is_spent=ctx.is_spent)
         kept = saved[len(needed) :]
         moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
         if call.moves is not None:
@@ -153,14 +155,15 @@ class _Unroll(torch.autograd.Function):
         count = len(call.executable.program.outputs)
         tangents = call.enter(gradients[:count], gradients[count:])
         direct = None if call.direct is None else call.direct.backward(tensors, wanted)
+        ctx.is_spent = overwrite = not torch._C._autograd._get_current_graph_task_keep_graph()
         if direct is not None:
-            found, states = direct.run(tensors, rows, initial, kept, *tangents, call.steps)
+            found, states = direct.run(tensors, rows, initial, kept, *tangents, call.steps, overwrite=overwrite)
         else:
             env = environment(call, tensors, rows)
             arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
             if swapped is None:
                 env.update(zip(call.executable.kept, kept, strict=True))
-                found, states = call.executable.backward(*arguments)
+                found, states = call.executable.backward(*arguments, overwrite=overwrite)
             else:
                 split = len(swapped.keeping.stays)
                 env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
@@ -180,6 +183,14 @@ def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
             expected = f"{list(value.shape)} {value.dtype}"
             fix = "Compute gradients before the cell is converted, or run it forward again."
             raise RuntimeError(problem(what, got=f"{list(tensor.shape)} {tensor.dtype}", expected=expected, fix=fix))
+
+
+def _check_unspent(*, is_spent: bool) -> None:
+    """Refuse to start again after a pass that has failed: autograd may still have what that has written over."""
+    if is_spent:
+        what = "a backward pass over this graph has failed half-way, and what it needs is lost"
+        fix = "Run the cell forward again, or pass `retain_graph=True` to `backward`."
+        raise RuntimeError(problem(what, got="a second backward pass", expected="one", fix=fix))
 
 
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -21,6 +21,7 @@ from throughtime._errors import problem
 from throughtime._tensors import is_lazy
 from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
+from throughtime.backends._keep_together import keep_together
 from throughtime.backends._numba_loop import NumbaLoop, lower
 from throughtime.backends._step import Step
 from throughtime.backends.aten import AtenLoop
@@ -129,6 +130,8 @@ def _defect(error: Exception) -> str:
 
 
 def _compile(program: Program, name: str, *, on_gpu: bool) -> Executable | str:
+    if name == "numba":
+        program = keep_together(program)
     loops: list[tuple[Loop, list[Value]]] = [(program.loop, [])]
     if program.adjoint is not None:
         loops.append((program.adjoint.loop, program.adjoint.lagged))

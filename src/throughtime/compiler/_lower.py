@@ -47,6 +47,7 @@ class Lowered:
         self.constants, self.matrices = lowering.constants, lowering.matrices
         # Rows of numbers that the program itself brings along, such as zeros.
         self.fills = lowering.fills
+        self.rows, self.stored = {value: lowering.row(value) for value in lowering.streams}, loop.stored
         self.program = lowering.program
         self.ahead: Lowered | None = None
         made = {value for node in ahead for value in node.results}

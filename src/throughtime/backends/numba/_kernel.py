@@ -70,7 +70,7 @@ class LoopKernel:
     def __init__(self, program: LoopProgram, host: _llvm.Host | None = None) -> None:
         host = host or _llvm.host()
         plan = make_plan(program)
-        self.program = program
+        self.program, self.replaceable = program, plan.replaceable
         self.source = write_source(plan, host)
         self.llvm = emit_kernel(plan, host)
         library = load(self.llvm)

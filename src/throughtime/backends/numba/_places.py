@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughtime.backends.numba._graph import Graph, Target
@@ -104,18 +105,41 @@ def _in_register(schedule: Schedule, op: Op, row: Row, maker: Op) -> bool:
 def is_safe(graph: Graph, schedule: Schedule, row: Row, target: Target) -> bool:
     """Whether a carried value can be replaced where its new row is made: nobody reads the old one afterwards."""
     before = graph.program.carried[target.index].before
-    readers = [(op, read) for op in graph.ops for read in graph.reads(op) if graph.root(read)[0] == before]
+    writes = [(op, graph.parts.get(op.result.name, ("", 0))[1]) for op in schedule.writers(row)]
+    return _is_read_in_time(graph, schedule, before, writes)
+
+
+def replaceable(graph: Graph, schedule: Schedule, places: Places) -> frozenset[tuple[int, str]]:
+    """Which stored rows can take the places of which streams: the number of the first, the name of the second."""
+    program, found = graph.program, set()
+    for index, stored in enumerate(program.stored):
+        writes = [
+            (op, place.start)
+            for op in graph.ops
+            for place in places.writes[op.result.name]
+            if (place.kind, place.index) == ("stored", index)
+        ]
+        for stream in program.streams:
+            alike = (stream.width, stream.dtype) == (stored.width, stored.dtype)
+            if alike and _is_read_in_time(graph, schedule, stream, writes):
+                found.add((index, stream.name))
+    return frozenset(found)
+
+
+def _is_read_in_time(graph: Graph, schedule: Schedule, row: Row, writes: Sequence[tuple[Op, int]]) -> bool:
+    """Whether everybody has read what is there of a row when operations write in its place, from some column on."""
+    reads = [(op, read) for op in graph.ops for read in graph.reads(op) if graph.root(read)[0] == row]
     return all(
-        _reads_in_time(graph, schedule, reader, read, writer)
-        for writer in schedule.writers(row)
-        for reader, read in readers
+        _reads_in_time(schedule, reader, read, graph.root(read)[1], writer, written)
+        for writer, written in writes
+        for reader, read in reads
     )
 
 
-def _reads_in_time(graph: Graph, schedule: Schedule, reader: Op, read: Row, writer: Op) -> bool:
+def _reads_in_time(schedule: Schedule, reader: Op, read: Row, start: int, writer: Op, written: int) -> bool:
+    if start + read.width <= written or written + writer.result.width <= start:
+        return True
     reading, writing = schedule.position(reader), schedule.position(writer)
-    start = graph.root(read)[1]
-    written = graph.parts.get(writer.result.name, ("", 0))[1]
     if reader is writer and reader.kind == "product":
         return read not in reader.rows and start == written
     if reading[0] != writing[0] or reader.kind == "product":

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from throughtime.backends.numba._graph import COPY, Graph, build_graph
-from throughtime.backends.numba._places import Place, Places, make_places
+from throughtime.backends.numba._places import Place, Places, make_places, replaceable
 from throughtime.backends.numba._schedule import columns_of, make_schedule
 from throughtime.compiler._loop import LoopProgram, Op, Row
 
@@ -44,6 +44,8 @@ class Plan:
     program: LoopProgram
     graph: Graph
     places: Places
+    replaceable: frozenset[tuple[int, str]]
+    """Stored rows, by number, that may be written where a stream, by name, was read."""
     stages: list[RowStage | ProductStage] = field(default_factory=list)
     ahead: Plan | None = None
 
@@ -55,7 +57,8 @@ def make_plan(program: LoopProgram) -> Plan:
     """Decide what is fused, what lives where, and in which order everything runs."""
     graph = build_graph(program)
     schedule = make_schedule(graph)
-    plan = Plan(program, graph, make_places(graph, schedule))
+    places = make_places(graph, schedule)
+    plan = Plan(program, graph, places, replaceable(graph, schedule, places))
     if program.ahead is not None:
         plan.ahead = make_plan(program.ahead.program)
     stages: defaultdict[int, list[Op]] = defaultdict(list)
