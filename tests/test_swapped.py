@@ -367,19 +367,22 @@ def test_what_is_small_stays(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_explain_says_what_is_swapped(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:
     case = lstm()
-    arguments = (case.cell, case.inputs, None, case.state, F64)
+
+    def explained(backend: str = "aten", **options: Any) -> str:
+        with tt.backend(backend):
+            return str(tt.explain(case.cell, case.inputs, None, case.state, F64, **options))
+
     monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: 0.5)
-    assert "memory" not in str(tt.explain(*arguments))
-    text = str(tt.explain(*arguments, swap_memory=True))
+    assert "memory" not in explained()
+    text = explained(swap_memory=True)
     said = "memory: 8 of 9 blocks of steps wait on the host, 320 bytes a step and row"
     assert f"{said}; 4 of them with 64, and the rest is computed again, for all steps at once\n" in text
     monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: 1.0)
-    assert f"{said}\n" in str(tt.explain(*arguments, swap_memory=True))
+    assert f"{said}\n" in explained(swap_memory=True)
     monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**30)
-    text = str(tt.explain(*arguments, swap_memory=True))
+    text = explained(swap_memory=True)
     assert "memory: nothing waits on the host, so little is kept for the backward pass" in text
-    with tt.backend("reference"):
-        text = str(tt.explain(*arguments, swap_memory=True))
+    text = explained("reference", swap_memory=True)
     assert "memory: what each step saves waits on the host" in text
 
 

@@ -62,14 +62,16 @@ def sources() -> Iterator[tuple[str, str]]:
     version = ".".join(torch.__version__.split(".")[:2])
     for name, cell in CELLS.items():
         plan = tt.explain(cell, INPUTS)
-        program = plan.program
+        assert plan.program is not None
+        with tt.backend("aten"):
+            program = tt.explain(cell, INPUTS).program
         assert program is not None
         assert program.adjoint is not None
         loops = [program.loop, program.adjoint.loop]
         texts = {
             "plan": str(plan),
             "aten": "\n\n".join(AtenLoop(loop).source.strip() for loop in loops),
-            "kernels": "\n\n".join(map(_kernel, lower(program))),
+            "kernels": "\n\n".join(map(_kernel, lower(plan.program))),
         }
         for kind, text in texts.items():
             yield f"{name}.{kind}.txt", f"recorded with torch {version} by tools/record_sources.py\n\n{text.strip()}\n"

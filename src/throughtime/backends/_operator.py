@@ -121,6 +121,8 @@ class _Unroll(torch.autograd.Function):
             results = (*outputs, *final)
             kept = found.values() if swapped is None else (*found.values(), *swapped.take())
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
+        # What hooks hand out in the backward pass is theirs.
+        ctx.is_own = torch._C._autograd._top_saved_tensors_default_hooks(True) is None
         ctx.is_spent = False
         moved = () if call.moves is None else (*rows, *state)
         # Autograd knows how long saved tensors are wanted, wherever they are.
@@ -155,7 +157,8 @@ class _Unroll(torch.autograd.Function):
         count = len(call.executable.program.outputs)
         tangents = call.enter(gradients[:count], gradients[count:])
         direct = None if call.direct is None else call.direct.backward(tensors, wanted)
-        ctx.is_spent = overwrite = not torch._C._autograd._get_current_graph_task_keep_graph()
+        overwrites = ctx.is_own and call.chunk is None and bool(call.executable.overwritten)
+        ctx.is_spent = overwrite = overwrites and not torch._C._autograd._get_current_graph_task_keep_graph()
         if direct is not None:
             found, states = direct.run(tensors, rows, initial, kept, *tangents, call.steps, overwrite=overwrite)
         else:

@@ -84,6 +84,9 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
     names = ", ".join(value.name for value in saved)
     yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"
+    overwritten = [] if executable is None else [value for value in executable.overwritten if value is not None]
+    if overwritten:
+        yield f"    of them the backward pass writes over {_bytes(overwritten):,} with what it stores"
 
 
 def _before_lines(prefix: str, before: Section, executable: Executable | None) -> Iterator[str]:
