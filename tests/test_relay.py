@@ -17,7 +17,7 @@ import throughtime as tt
 from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import _kernel, _pool, _shards, compile_loop
+from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
 from throughtime.backends.numba._waiting import ASLEEP
 from throughtime.compiler._loop import LoopProgram
 
@@ -82,7 +82,7 @@ def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
             call(walk)
             helper.join()
 
-    monkeypatch.setattr(_kernel, "run_together", run)
+    monkeypatch.setattr(_launch, "run_together", run)
     check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
 
 
@@ -107,9 +107,9 @@ INTERRUPTED = """
 import random, signal, sys, time, torch
 sys.path.insert(0, {tests!r})
 from loop_programs import *
-from throughtime.backends.numba import _kernel, _pool, _shards, compile_loop
+from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
 _shards.SHARD_NANOSECONDS = 1
-_kernel.is_usable = lambda: False
+_launch.is_usable = lambda: False
 class Stop(BaseException): pass
 def stop(*_): raise Stop
 signal.signal(signal.SIGALRM, stop)

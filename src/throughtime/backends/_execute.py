@@ -70,7 +70,7 @@ class Executable:
             # Gradients that only a kernel reads: what torch sees, a user may come to own.
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
             self._unseen = set(adjoint.output_tangents) - seen if by_kernels else set()
-            # For each value that the loop of the way back stores, one that was kept whose place it can take, if any can.
+            # For each value that the loop of the way back stores, a kept one whose place it can take, if any can.
             places = loops[1].overwritten(spent(program), gradients) if by_kernels else []
             self.overwritten: list[Value | None] = places if any(places) else []
             self.lagged = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,12 +35,9 @@ def _lower(loop: Loop, lagged: Sequence[Value], before: Section, wanted: Iterabl
     ahead = _for_the_loop_alone(before, set(wanted), set(lagged))
     try:
         lowered = Lowered(loop, set(lagged))
-        reason = numba.refusal(lowered.program)
-        if reason is None and ahead:
-            lowered = _with_ahead(lowered, loop, lagged, ahead)
     except Uncompilable as refusal:
         return str(refusal)
-    return reason or lowered
+    return numba.refusal(lowered.program) or (_with_ahead(lowered, loop, lagged, ahead) if ahead else lowered)
 
 
 def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value]) -> list[Node]:
@@ -54,11 +52,20 @@ def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value])
 
 def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Sequence[Node]) -> Lowered:
     """The same loop with what runs ahead of it, if the kernel can run that."""
-    try:
-        whole = Lowered(loop, set(lagged), ahead)
-    except Uncompilable:
-        return lowered
-    return whole if numba.refusal(whole.program) is None else lowered
+    rest, slices = _without_slices(ahead)
+    for nodes, outside in (([*slices, *loop.nodes], rest), (loop.nodes, ahead)):
+        with contextlib.suppress(Uncompilable):
+            whole = Lowered(replace(loop, nodes=nodes), set(lagged), outside)
+            if numba.refusal(whole.program) is None:
+                return whole
+    return lowered
+
+
+def _without_slices(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """What runs ahead without the slices that it ends in, and those: a loop finds parts of a row where they lie."""
+    used = {value for node in ahead if node.name != "slice" for value in node.values}
+    ends = [node for node in ahead if node.name == "slice" and used.isdisjoint(node.results)]
+    return [node for node in ahead if node not in ends], ends
 
 
 class NumbaLoop:
@@ -67,7 +74,7 @@ class NumbaLoop:
     name = "numba"
     on_gpu = takes_starts = False
     # What is made of the cell's tensors for a walk in blocks is made anew for each.
-    held = nullcontext
+    held = contextlib.nullcontext
 
     def __init__(self, lowered: Lowered) -> None:
         self.kernel = numba.compile_loop(lowered.program)

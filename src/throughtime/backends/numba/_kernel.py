@@ -1,25 +1,23 @@
-"""A compiled loop program, ready to run: arguments into frames, matrices into panels, rows into shards."""
+"""A compiled loop program, ready to run: rows into shards, and launches of those."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
-from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from torch import Tensor
 
 from throughtime.backends._memory import Scratch
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
-from throughtime.backends.numba._emit import HEADER, emit_kernel
+from throughtime.backends.numba._emit import emit_kernel, slots
+from throughtime.backends.numba._launch import Code, Division, Launch, Shard
 from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
 from throughtime.backends.numba._library import ELEMENTS, load, product_address
-from throughtime.backends.numba._packer import make_packer, pack
+from throughtime.backends.numba._packer import make_packer
 from throughtime.backends.numba._plan import make_plan
-from throughtime.backends.numba._pool import run_together
-from throughtime.backends.numba._relay import ROOMS, Relay
+from throughtime.backends.numba._relay import ROOMS
 from throughtime.backends.numba._shards import (
     cut_rows,
     cut_steps,
@@ -32,38 +30,6 @@ from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import LoopProgram
 
 
-class Shard(NamedTuple):
-    """Rows from `start` up to `stop`: steps and rows of a block, bytes of scratch memory, and of a room for a block."""
-
-    start: int
-    stop: int
-    block: int
-    block_rows: int
-    step_bytes: int
-    room_bytes: int
-
-
-class Division(NamedTuple):
-    """Steps, and the shards of their rows.
-
-    If there are `pieces`, one list a shard, so many `threads` take turns at them. If there are several `rooms` for
-    blocks, another thread prepares those of the only shard.
-    """
-
-    steps: Steps
-    first: int
-    last: int
-    shards: list[Shard]
-    rooms: int
-    scratch_bytes: int
-    pieces: list[array[int]]
-    threads: int
-
-    @property
-    def is_assisted(self) -> bool:
-        return self.rooms > 1
-
-
 class LoopKernel:
     """The kernel of one loop program. `source` is for people, `llvm` is what the machine code was made from."""
 
@@ -74,15 +40,25 @@ class LoopKernel:
         self.source = write_source(plan, host)
         self.llvm = emit_kernel(plan, host)
         library = load(self.llvm)
-        self._function, self._address = library.function("loop", ctypes.c_void_p), library.address("loop")
         self._layout = make_layout(plan, host)
-        self._packers = [make_packer(matrix, host) for matrix in program.given_matrices]
-        *self._panels, self._packed_bytes = itertools.accumulate((packer.bytes for packer in self._packers), initial=0)
+        packers = [make_packer(matrix, host) for matrix in program.given_matrices]
+        *panels, packed_bytes = itertools.accumulate((packer.bytes for packer in packers), initial=0)
         dtypes = {matrix.dtype for matrix in program.given_matrices}
-        self._products = [product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS]
+        self._code = Code(
+            function=library.function("loop", ctypes.c_void_p),
+            address=library.address("loop"),
+            products=[product_address(dtype, host) if dtype in dtypes else 0 for dtype in ELEMENTS],
+            arguments=len(slots(program)),
+            packers=packers,
+            own=len(program.matrices),
+            panels=panels,
+            packed_bytes=packed_bytes,
+        )
         self._row_nanoseconds = nanoseconds_of(program)
         self._ahead_nanoseconds = 0.0 if program.ahead is None else nanoseconds_of(program.ahead.program)
         self._latest: tuple[tuple[int, int, int], Division | None] = (0, 0, 0), None
+        # Not while it runs: one thread has it at a time.
+        self._latest_launch: list[Launch] = []
 
     def run(
         self,
@@ -144,52 +120,15 @@ class LoopKernel:
         origin: int = 0,
     ) -> None:
         """Run on addresses, in the order of `run`; matrices with the steps from row to row and column to column."""
-        # One piece of memory for everything: the panels, then the scratch memory of each shard.
-        with Scratch(self._packed_bytes + division.scratch_bytes) as memory:
-            panels = [memory + place for place in self._panels]
-            jobs = [
-                packer.job(source, down, across, panel)
-                for packer, (source, down, across), panel in zip(self._packers, matrices, panels, strict=True)
-            ]
-            own, relay = len(self.program.matrices), None
-            if division.is_assisted:
-                relay = Relay(jobs[:own], jobs[own:])
-            else:
-                pack(self._packers, jobs, self._packed_bytes, division.threads)
-            frames = self._frames(division, relay, memory + self._packed_bytes, (*inputs, *panels, *results), origin)
-            self._run_frames(frames, division)
-
-    def _frames(
-        self, division: Division, relay: Relay | None, scratch: int, arguments: tuple[int, ...], origin: int
-    ) -> list[array[int]]:
-        """What each shard is told, and whoever assists with the only one."""
-        steps, frames = division.steps, []
-        head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
-        for start, stop, block, block_rows, step_bytes, room_bytes in division.shards:
-            rooms = scratch + step_bytes
-            shared = (0, 0) if relay is None else (room_bytes, relay.address)
-            rest = (start, stop, steps.row_stride, origin, block, block_rows, scratch, rooms, *shared, 0, 0)
-            frames.append(array("q", (*head, *rest, *self._products, *arguments)))
-            scratch = rooms + room_bytes
-        if relay is not None:
-            frames.append(frames[0][:])
-            frames[1][HEADER.index("assists")] = 1
-        return frames
-
-    def _run_frames(self, frames: list[array[int]], division: Division) -> None:
-        starts = [frame.buffer_info()[0] for frame in frames]
-        if len(starts) == 1:
-            self._function(starts[0])
-        elif starts and not division.is_assisted and is_usable() and (together := team()) is not None:
-            if division.pieces:
-                walks = list(zip(starts, division.pieces, strict=True))
-                together.walk(self._address, division.threads, walks, HEADER.index("first"))
-            else:
-                together.run(self._address, starts)
-        elif starts:
-            # Who assists is not waited for if it does not come: torch's team would wait for it.
-            flags = [start + 8 * HEADER.index("done") for start in starts]
-            run_together(self._address, self._function, starts, flags)
+        with Scratch(self._code.packed_bytes + division.scratch_bytes) as memory:
+            try:
+                launch = self._latest_launch.pop()
+            except IndexError:
+                launch = Launch(self._code, division, memory)
+            if not launch.fits(division, memory):
+                launch = Launch(self._code, division, memory)
+            launch.run(inputs, matrices, results, origin)
+            self._latest_launch[:] = [launch]
 
     def _shard(self, start: int, stop: int, steps: int, *, assisted: bool) -> Shard:
         # Who prepares blocks for another starts to be of use with the second.
@@ -202,7 +141,7 @@ class LoopKernel:
         """Ranges of rows, one for each thread that is worth waking up."""
         if threads > 1:
             most = useful_shards(self._row_nanoseconds * steps.batch_size * (last - first))
-            if self._packers:
+            if self._code.packers:
                 # One row costs a product as much as two.
                 most = min(most, -(-steps.batch_size // 2))
             threads = min(threads, most)

@@ -66,18 +66,23 @@ class Packer:
         return how, source + first * across, down, across, rows, min(last, columns) - first, place
 
 
-def pack(packers: Sequence[Packer], jobs: Sequence[Job], nbytes: int, threads: int) -> None:
-    """Pack some matrices into so many bytes, by several threads if there is much of it."""
-    call, address = _pack_all()
-    if threads > 1 and nbytes >= _WORTH_SHARING and is_usable() and (together := team()) is not None:
-        shares = [
-            job_list([packer.share(job, thread, threads) for packer, job in zip(packers, jobs, strict=True)])
-            for thread in range(threads)
-        ]
-        together.run(address, [share.buffer_info()[0] for share in shares])
-    else:
-        numbers = job_list(jobs)
-        call(numbers.buffer_info()[0])
+class Packing:
+    """Some matrices to be packed into so many bytes, by several threads if there is much of it."""
+
+    def __init__(self, packers: Sequence[Packer], jobs: Sequence[Job], nbytes: int, threads: int) -> None:
+        shares = threads if nbytes >= _WORTH_SHARING else 1
+        self._lists = [job_list(jobs)]
+        if shares > 1:
+            pairs = list(zip(packers, jobs, strict=True))
+            self._lists += [job_list([packer.share(job, n, shares) for packer, job in pairs]) for n in range(shares)]
+        self._whole, *self._shares = [jobs.buffer_info()[0] for jobs in self._lists]
+
+    def run(self) -> None:
+        call, address = _pack_all()
+        if self._shares and is_usable() and (together := team()) is not None:
+            together.run(address, self._shares)
+        else:
+            call(self._whole)
 
 
 def make_packer(matrix: Matrix, host: Host) -> Packer:

@@ -182,8 +182,10 @@ class Relay:
         self._lists = job_list(own), job_list(of_blocks)
         addresses = [jobs.buffer_info()[0] for jobs in self._lists]
         head = (0, 0, 0, *addresses, waiting().give_way)
-        self._numbers = array("q", (*head, *[0] * (_READY + ROOMS - len(head))))
+        self._begin = array("q", (*head, *[0] * (_READY + ROOMS - len(head))))
+        self._numbers = self._begin[:]
+        self.address = self._numbers.buffer_info()[0]
 
-    @property
-    def address(self) -> int:
-        return self._numbers.buffer_info()[0]
+    def begin(self) -> None:
+        """Nothing is done yet."""
+        self._numbers[:] = self._begin

@@ -16,7 +16,7 @@ from throughtime.backends.numba._ir import Builder, Value, integer, module
 from throughtime.backends.numba._library import load, product_address
 from throughtime.backends.numba._llvm import Host, host
 from throughtime.backends.numba._over_rows import WORTH_A_THREAD, Rows
-from throughtime.backends.numba._packer import Packer, make_packer, pack
+from throughtime.backends.numba._packer import Packer, Packing, make_packer
 from throughtime.backends.numba._products import PANEL_VECTORS, PRODUCT
 from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import Matrix
@@ -57,7 +57,7 @@ def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequen
             packer.job(matrix.start, matrix.down, matrix.across, place + panel)
             for packer, matrix, panel in zip(packers, matrices, panels, strict=True)
         ]
-        pack(packers, jobs, packed_bytes, threads)
+        Packing(packers, jobs, packed_bytes, threads).run()
         frames, tables = [], []
         for thread in range(threads):
             first, last = count * thread // threads, count * (thread + 1) // threads

@@ -1,0 +1,147 @@
+"""One run of a kernel: what its threads are told, and the memory that they work in.
+
+A small network is run again and again over batches of the same shape. Then all of this is there from the run before,
+and only the addresses of tensors are new.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from throughtime.backends._steps import Steps
+from throughtime.backends.numba._emit import HEADER
+from throughtime.backends.numba._packer import Packer, Packing
+from throughtime.backends.numba._pool import run_together
+from throughtime.backends.numba._relay import Relay
+from throughtime.backends.numba._team import is_usable, team
+
+_FIRST, _ORIGIN, _RELAY, _ASSISTS, _DONE = map(HEADER.index, ("first", "origin", "relay", "assists", "done"))
+
+Matrices = Sequence[tuple[int, ...]]
+"""Addresses of matrices, each with the steps from row to row and from column to column."""
+
+
+class Shard(NamedTuple):
+    """Rows from `start` up to `stop`: steps and rows of a block, bytes of scratch memory, and of a room for a block."""
+
+    start: int
+    stop: int
+    block: int
+    block_rows: int
+    step_bytes: int
+    room_bytes: int
+
+
+class Division(NamedTuple):
+    """Steps, and the shards of their rows.
+
+    If there are `pieces`, one list a shard, so many `threads` take turns at them. If there are several `rooms` for
+    blocks, another thread prepares those of the only shard.
+    """
+
+    steps: Steps
+    first: int
+    last: int
+    shards: list[Shard]
+    rooms: int
+    scratch_bytes: int
+    pieces: list[array[int]]
+    threads: int
+
+    @property
+    def is_assisted(self) -> bool:
+        return self.rooms > 1
+
+
+class Code(NamedTuple):
+    """A compiled kernel: as a function and as an address, the products that it calls, how many arguments a frame has.
+
+    Its matrices are packed by `packers`, `own` of them for the loop itself, the others for what runs ahead of it, into
+    panels at these places of so many bytes.
+    """
+
+    function: Callable[[int], None]
+    address: int
+    products: Sequence[int]
+    arguments: int
+    packers: Sequence[Packer]
+    own: int
+    panels: Sequence[int]
+    packed_bytes: int
+
+
+class Launch:
+    """A division of steps, ready to be run in some memory as soon as addresses are known."""
+
+    def __init__(self, code: Code, division: Division, memory: int) -> None:
+        self._code, self._division, self._memory = code, division, memory
+        # The panels come first, then the scratch memory of each shard.
+        self._panels = [memory + place for place in code.panels]
+        self._frames = list(_frames(code, division, memory + code.packed_bytes))
+        self._starts = [frame.buffer_info()[0] for frame in self._frames]
+        self._flags = [start + 8 * _DONE for start in self._starts]
+        self._matrices: list[tuple[int, ...]] | None = None
+
+    def fits(self, division: Division, memory: int) -> bool:
+        """Whether it serves for this division in this memory too."""
+        return division is self._division and memory == self._memory
+
+    def run(self, inputs: Sequence[int], matrices: Matrices, results: Sequence[int], origin: int) -> None:
+        """Pack the matrices and walk through all steps; see `LoopKernel.launch`."""
+        if matrices != self._matrices:
+            self._aim(matrices)
+        arguments = array("q", (*inputs, *self._panels, *results))
+        for frame in self._frames:
+            frame[_ORIGIN], frame[_DONE] = origin, 0
+            frame[len(HEADER) :] = arguments
+        if self._relay is not None:
+            self._relay.begin()
+        else:
+            self._packing.run()
+        self._walk()
+
+    def _aim(self, matrices: Matrices) -> None:
+        """Note where the matrices are."""
+        code, self._relay = self._code, None
+        jobs = [
+            packer.job(source, down, across, panel)
+            for packer, (source, down, across), panel in zip(code.packers, matrices, self._panels, strict=True)
+        ]
+        if self._division.is_assisted:
+            self._relay = Relay(jobs[: code.own], jobs[code.own :])
+            for frame in self._frames:
+                frame[_RELAY] = self._relay.address
+        else:
+            self._packing = Packing(code.packers, jobs, code.packed_bytes, self._division.threads)
+        self._matrices = list(matrices)
+
+    def _walk(self) -> None:
+        code, starts, division = self._code, self._starts, self._division
+        if len(starts) == 1:
+            code.function(starts[0])
+        elif starts and not division.is_assisted and is_usable() and (together := team()) is not None:
+            if division.pieces:
+                walks = list(zip(starts, division.pieces, strict=True))
+                together.walk(code.address, division.threads, walks, _FIRST)
+            else:
+                together.run(code.address, starts)
+        elif starts:
+            # Who assists is not waited for if it does not come: torch's team would wait for it.
+            run_together(code.address, code.function, starts, self._flags)
+
+
+def _frames(code: Code, division: Division, scratch: int) -> list[array[int]]:
+    """What each shard is told, and whoever assists with the only one; addresses of arguments are still to come."""
+    steps, frames = division.steps, []
+    head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
+    for start, stop, block, block_rows, step_bytes, room_bytes in division.shards:
+        rooms, apart = scratch + step_bytes, room_bytes if division.is_assisted else 0
+        rest = (start, stop, steps.row_stride, 0, block, block_rows, scratch, rooms, apart, 0, 0, 0)
+        frames.append(array("q", (*head, *rest, *code.products, *[0] * code.arguments)))
+        scratch = rooms + room_bytes
+    if division.is_assisted:
+        frames.append(frames[0][:])
+        frames[1][_ASSISTS] = 1
+    return frames
