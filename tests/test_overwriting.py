@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ import user_cells
 from loop_programs import PROGRAMS, Arguments, Writer, arguments, batch_major, make, packed, random_program
 from test_direct import CELLS, LENGTHS, inputs
 from throughtime.backends import _blocks, _direct_backward
-from throughtime.backends._keep_together import keep_together, spent
+from throughtime.backends._claim import Claim
+from throughtime.backends._keep_together import keep_together, spendable
 from throughtime.backends._memory import REUSE
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import compile_loop
@@ -125,28 +127,76 @@ def test_what_hooks_hand_out_is_theirs() -> None:
         assert all(map(torch.equal, held, copies))
 
 
-def test_what_failed_half_way_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_while_it_wrote_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cell, x = CELLS["LSTM"]().double(), inputs()
     want = gradients(cell, x, LENGTHS, retain=True)
 
     def fails(*_: Any) -> Any:
         raise MemoryError("there is none left")
 
-    def fail(outputs: Tensor, *, retain: bool) -> None:
+    def fail(outputs: Tensor, where: Any, name: str, *, retain: bool) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(_direct_backward.Lagged, "of", fails)
+            patch.setattr(where, name, fails)
             with pytest.raises(MemoryError):
                 torch.autograd.grad(outputs.sum(), x, retain_graph=retain)
 
     outputs = tt.dynamic_rnn(cell, x, LENGTHS, dtype=x.dtype)[0]
-    fail(outputs, retain=False)
-    with pytest.raises(RuntimeError, match="has failed half-way, and what it needs is lost"):
+    fail(outputs, _direct_backward.Lagged, "of", retain=False)
+    with pytest.raises(RuntimeError, match="has been written over by another one"):
         torch.autograd.grad(outputs.sum(), x)
-    # A graph that is kept is not lost.
-    outputs = tt.dynamic_rnn(cell, x, LENGTHS, dtype=x.dtype)[0]
-    fail(outputs, retain=True)
-    torch.autograd.grad(outputs.sum(), x)
+    # Before anything is written, and in a graph that is kept, nothing is lost.
+    for where, name, retain in (
+        (_direct_backward, "own_state", False),
+        (_direct_backward.Lagged, "of", True),
+    ):
+        outputs = tt.dynamic_rnn(cell, x, LENGTHS, dtype=x.dtype)[0]
+        fail(outputs, where, name, retain=retain)
+        torch.autograd.grad(outputs.sum(), x)
     assert all(map(torch.equal, gradients(cell, x, LENGTHS, retain=False), want))
+
+
+def test_threads_in_one_graph_get_it_right_or_an_error() -> None:
+    """One of them does not keep the graph, which is a mistake, and must not be the other's."""
+    cell, x = tt.LSTMCell(64, input_size=5), torch.randn(16, 100, 5, requires_grad=True)
+
+    def start() -> Tensor:
+        return tt.dynamic_rnn(cell, x, dtype=x.dtype)[0].sum()
+
+    want = torch.autograd.grad(start(), x, retain_graph=True)[0]
+    outcomes: list[bool | str] = []
+
+    def back(loss: Tensor, retain: bool, gate: threading.Barrier) -> None:
+        gate.wait()
+        try:
+            outcomes.append(torch.equal(torch.autograd.grad(loss, x, retain_graph=retain)[0], want))
+        except RuntimeError as error:
+            outcomes.append(str(error))
+
+    for _ in range(20):
+        loss, gate = start(), threading.Barrier(3)
+        threads = [threading.Thread(target=back, args=(loss, retain, gate)) for retain in (True, True, False)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(outcomes) == 60
+    assert True in outcomes
+    assert all(
+        outcome is True or (isinstance(outcome, str) and ("second time" in outcome or "written over" in outcome))
+        for outcome in outcomes
+    )
+
+
+def test_claims() -> None:
+    claim = Claim()
+    with claim, claim:
+        assert not claim.take()
+    with claim:
+        assert claim.take()
+        with pytest.raises(RuntimeError, match="written over"), claim:
+            raise AssertionError
+    with pytest.raises(RuntimeError, match="retain_graph=True"), claim:
+        raise AssertionError
 
 
 def pairs(program: LoopProgram) -> list[tuple[int, int]]:
@@ -221,11 +271,11 @@ def program_of(cell: Any, width: int = 3) -> Any:
 def test_kept_values_are_joined_to_what_is_stored() -> None:
     program = program_of(tt.LSTMCell(20, input_size=3))
     joined = keep_together(program)
-    assert [value.row_size for value in spent(program)] == [20] * 5
-    assert [(value.name, value.row_size) for value in spent(joined)] == [("kept", 80), ("sigmoid", 20)]
+    assert [value.row_size for value in spendable(program)] == [20] * 5
+    assert [(value.name, value.row_size) for value in spendable(joined)] == [("kept", 80), ("sigmoid", 20)]
     assert [value.row_size for value in joined.adjoint.loop.stored] == [80]
     # The other is as it was: backends share it.
-    assert [value.row_size for value in spent(program)] == [20] * 5
+    assert [value.row_size for value in spendable(program)] == [20] * 5
 
 
 @pytest.mark.parametrize("cell", [tt.GRUCell(20, input_size=3), tt.BasicRNNCell(20, input_size=3)], ids=["GRU", "RNN"])

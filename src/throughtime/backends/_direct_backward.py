@@ -6,7 +6,7 @@ is known once and for all at which number of a list each of them is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -96,7 +96,7 @@ class DirectBackward:
         state_tangents: Sequence[Tensor | None],
         steps: Steps,
         *,
-        overwrite: bool,
+        overwrite: Callable[[], bool] | None,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Gradients of tensors and inputs, and of the initial state, as `Executable.backward` gives them."""
         executable = self._executable
@@ -107,12 +107,14 @@ class DirectBackward:
         ]
         there += map(side_by_side, (*kept, *rows))
         states = [(there[number], side_by_side(initial[index])) for number, index in self._states]
-        places = [None if number is None else there[number] for number in self._overwritten] if overwrite else None
-        stored = executable.adjoint_streams.make(steps.total, _CPU, places=places)
         carried = [own_state(initial[index], state_tangents[index]) for index in self._carries]
         constants, matrices = self._parts.addresses(tensors)
+        division = self._kernel.divide(steps, 0, len(steps.counts), torch.get_num_threads())
+        is_mine = overwrite is not None and overwrite()
+        places = [None if number is None else there[number] for number in self._overwritten] if is_mine else None
+        stored = executable.adjoint_streams.make(steps.total, _CPU, places=places)
         self._kernel.launch(
-            self._kernel.divide(steps, 0, len(steps.counts), torch.get_num_threads()),
+            division,
             [
                 *[there[number].data_ptr() for number in self._streams],
                 *[states[which][0].data_ptr() for which in self._in_kernel],

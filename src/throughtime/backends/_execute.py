@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import Tensor
 from throughtime.backends._again import previous
 from throughtime.backends._blocks import Streams, Whole, blocks, first_steps, rows_of
 from throughtime.backends._gradients import Lagged
-from throughtime.backends._keep_together import spent
+from throughtime.backends._keep_together import spendable
 from throughtime.backends._keeping import Keeping, Kept, Returned
+from throughtime.backends._memory import side_by_side
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
@@ -71,7 +72,7 @@ class Executable:
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
             self._unseen = set(adjoint.output_tangents) - seen if by_kernels else set()
             # For each value that the loop of the way back stores, a kept one whose place it can take, if any can.
-            places = loops[1].overwritten(spent(program), gradients) if by_kernels else []
+            places = loops[1].overwritten(spendable(program), gradients) if by_kernels else []
             self.overwritten: list[Value | None] = places if any(places) else []
             self.lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
@@ -221,12 +222,12 @@ class Executable:
         chunk: int | None,
         returned: Returned | None = None,
         *,
-        overwrite: bool = False,
+        overwrite: Callable[[], bool] | None = None,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Gradients of tensors and inputs as far as they are `wanted`, and of the initial state.
 
-        What is not in `env` because blocks have kept it is `returned`. What was kept for this pass alone may be lost in
-        it if nobody will ask again: `overwrite`.
+        What is not in `env` because blocks have kept it is `returned`. What was kept for the loop alone is lost
+        in it if `overwrite`, which is asked at the last moment, says so.
         """
         adjoint = self.program.adjoint
         assert adjoint is not None
@@ -274,7 +275,7 @@ class Executable:
         whole: Whole,
         ends: Sequence[Tensor] | None,
         *,
-        overwrite: bool,
+        overwrite: Callable[[], bool] | None,
     ) -> None:
         adjoint = self.program.adjoint
         assert adjoint is not None
@@ -290,7 +291,9 @@ class Executable:
                 env[value] = previous(steps, stream, steps.sorted(start))
         self._adjoint_before.run(steps.total, env)
         if rows is None:
-            places = [None if value is None else env[value] for value in self.overwritten] if overwrite else None
+            env.update((value, side_by_side(env[value])) for value in self.overwritten if value is not None)
+            is_mine = overwrite is not None and overwrite()
+            places = [None if value is None else env[value] for value in self.overwritten] if is_mine else None
             stored = self.adjoint_streams.make(steps.total, whole.device, places=places)
         else:
             stored = [whole.room(value, rows, steps.total) for value in adjoint.loop.stored]

@@ -19,7 +19,7 @@ from throughtime.compiler import ROWS, Adjoint, Loop, Node, Program, Value
 aten = torch.ops.aten
 
 
-def spent(program: Program) -> list[Value]:
+def spendable(program: Program) -> list[Value]:
     """What is kept for the backward loop alone, in memory of its own, and read at its own step only."""
     adjoint = program.adjoint
     if adjoint is None:
@@ -27,7 +27,8 @@ def spent(program: Program) -> list[Value]:
     others = {*program.outputs, *program.after.takes, *(new for _, new in program.states), *adjoint.gradients}
     others.update(value for part in (adjoint.invariant, adjoint.before, adjoint.after) for value in part.takes)
     stored, read = set(program.loop.stored), set(adjoint.loop.takes)
-    return [value for value in adjoint.saved if value in stored and value in read and value not in others]
+    found = [value for value in adjoint.saved if value in stored and value in read and value not in others]
+    return [value for value in found if value.row_axis == 0]
 
 
 def keep_together(program: Program) -> Program:
@@ -35,7 +36,7 @@ def keep_together(program: Program) -> Program:
     adjoint = program.adjoint
     if adjoint is None:
         return program
-    free = [value for value in spent(program) if len(value.shape) == 2]
+    free = [value for value in spendable(program) if len(value.shape) == 2]
     groups = []
     for wanted in sorted(adjoint.loop.stored, key=lambda value: -value.row_size):
         parts = _as_wide_as(wanted, free)
@@ -48,7 +49,7 @@ def keep_together(program: Program) -> Program:
 
 
 def _as_wide_as(wanted: Value, free: Sequence[Value]) -> list[Value]:
-    """One value that is as wide, or the first that are so together; none if they do not add up."""
+    """One value that is as wide, or several that are so together; none if the first that have room do not add up."""
     alike = [value for value in free if value.dtype is wanted.dtype and value.row_size <= wanted.row_size]
     single = [value for value in alike if value.row_size == wanted.row_size]
     if single:

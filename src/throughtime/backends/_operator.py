@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from throughtime._errors import problem
+from throughtime.backends._claim import Claim
 from throughtime.backends._direct import Direct
 from throughtime.backends._execute import Executable
 from throughtime.backends._keeping import Kept
@@ -122,8 +123,8 @@ class _Unroll(torch.autograd.Function):
             kept = found.values() if swapped is None else (*found.values(), *swapped.take())
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
         # What hooks hand out in the backward pass is theirs.
-        ctx.is_own = torch._C._autograd._top_saved_tensors_default_hooks(True) is None
-        ctx.is_spent = False
+        has_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        ctx.claim, ctx.may_overwrite = Claim(), bool(executable.overwritten) and not has_hooks
         moved = () if call.moves is None else (*rows, *state)
         # Autograd knows how long saved tensors are wanted, wherever they are.
         ctx.save_for_backward(*leaves, *moved, *kept)
@@ -141,7 +142,6 @@ class _Unroll(torch.autograd.Function):
         if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
         _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
-        _check_unspent(is_spent=ctx.is_spent)
         kept = saved[len(needed) :]
         moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
         if call.moves is not None:
@@ -153,29 +153,43 @@ class _Unroll(torch.autograd.Function):
             kept = [leaf.flatten(0, 1) if leaf.ndim > len(value.shape) else leaf for leaf, value in pairs]
             rows = [leaf.flatten(0, 1) for leaf in rows]
         tensors, initial, wanted = leaves[: ctx.tensor_count], moved[inputs:], tuple(needed[: ctx.split])
-        swapped: Kept | None = ctx.swapped
         count = len(call.executable.program.outputs)
         tangents = call.enter(gradients[:count], gradients[count:])
-        direct = None if call.direct is None else call.direct.backward(tensors, wanted)
-        overwrites = ctx.is_own and call.chunk is None and bool(call.executable.overwritten)
-        ctx.is_spent = overwrite = overwrites and not torch._C._autograd._get_current_graph_task_keep_graph()
-        if direct is not None:
-            found, states = direct.run(tensors, rows, initial, kept, *tangents, call.steps, overwrite=overwrite)
-        else:
-            env = environment(call, tensors, rows)
-            arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
-            if swapped is None:
-                env.update(zip(call.executable.kept, kept, strict=True))
-                found, states = call.executable.backward(*arguments, overwrite=overwrite)
-            else:
-                split = len(swapped.keeping.stays)
-                env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
-                with swapped.returned(kept[split:]) as returned:
-                    found, states = call.executable.backward(*arguments, returned)
+        # Asked when it is time to write: whatever fails before that can be tried again.
+        is_last = not torch._C._autograd._get_current_graph_task_keep_graph()
+        overwrite = ctx.claim.take if ctx.may_overwrite and is_last else None
+        with ctx.claim:
+            found, states = _walk_back(call, tensors, rows, initial, kept, tangents, wanted, ctx.swapped, overwrite)
         of_tensors, of_inputs = found[: ctx.tensor_count], _own(found[ctx.tensor_count :], gradients)
         of_state = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
         of_inputs, of_state = call.leave(of_inputs, of_state)
         return (None, None, None, *of_tensors, *of_inputs, *of_state)
+
+
+def _walk_back(
+    call: Call,
+    tensors: Sequence[Tensor],
+    rows: Sequence[Tensor],
+    initial: Sequence[Tensor],
+    kept: Sequence[Tensor],
+    tangents: tuple[list[Any], list[Any]],
+    wanted: tuple[bool, ...],
+    swapped: Kept | None,
+    overwrite: Callable[[], bool] | None,
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Gradients of tensors and inputs as far as they are wanted, and of the initial state, the shortest way."""
+    direct = None if call.direct is None else call.direct.backward(tensors, wanted)
+    if direct is not None:
+        return direct.run(tensors, rows, initial, kept, *tangents, call.steps, overwrite=overwrite)
+    env = environment(call, tensors, rows)
+    arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
+    if swapped is None:
+        env.update(zip(call.executable.kept, kept, strict=True))
+        return call.executable.backward(*arguments, overwrite=overwrite)
+    split = len(swapped.keeping.stays)
+    env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
+    with swapped.returned(kept[split:]) as returned:
+        return call.executable.backward(*arguments, returned)
 
 
 def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
@@ -186,14 +200,6 @@ def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
             expected = f"{list(value.shape)} {value.dtype}"
             fix = "Compute gradients before the cell is converted, or run it forward again."
             raise RuntimeError(problem(what, got=f"{list(tensor.shape)} {tensor.dtype}", expected=expected, fix=fix))
-
-
-def _check_unspent(*, is_spent: bool) -> None:
-    """Refuse to start again after a pass that has failed: autograd may still have what that has written over."""
-    if is_spent:
-        what = "a backward pass over this graph has failed half-way, and what it needs is lost"
-        fix = "Run the cell forward again, or pass `retain_graph=True` to `backward`."
-        raise RuntimeError(problem(what, got="a second backward pass", expected="one", fix=fix))
 
 
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:

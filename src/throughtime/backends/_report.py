@@ -82,11 +82,13 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     made = {*program.before.gives, *program.loop.gives, *program.after.gives}
     lagged = [new for old, new in program.states if old in set(adjoint.lagged)]
     saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
-    names = ", ".join(value.name for value in saved)
+    # What is kept side by side is known by its parts.
+    parts = {node.result: node.values for node in program.loop.nodes if node.name == "cat"}
+    names = ", ".join(part.name for value in saved for part in parts.get(value, [value]))
     yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"
     overwritten = [] if executable is None else [value for value in executable.overwritten if value is not None]
     if overwritten:
-        yield f"    of them the backward pass writes over {_bytes(overwritten):,} with what it stores"
+        yield f"    of them the backward pass writes over {_bytes(overwritten):,}, unless the graph is kept"
 
 
 def _before_lines(prefix: str, before: Section, executable: Executable | None) -> Iterator[str]:
