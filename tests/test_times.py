@@ -127,10 +127,21 @@ def test_what_somebody_needs_by_itself_stays() -> None:
     assert names.count("add") == 2
 
 
-@pytest.mark.parametrize(("dtype", "columns"), [(torch.bfloat16, 8), (torch.float32, 7)])
-def test_what_is_left_to_torch(dtype: torch.dtype, columns: int) -> None:
-    nodes, values = three_products(dtype, columns)
+def test_what_is_left_to_torch() -> None:
+    nodes, values = three_products(torch.bfloat16)
     assert "times" not in [node.name for node in rephrase(nodes, values[-1:], by_kernels=True)]
+
+
+def test_few_columns_are_many_multiplications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is one column, with which torch is quick."""
+    monkeypatch.setattr(_gradients, "_FEW", 8 * 100 * 30)
+    made: list[int] = []
+    plain = numba.times
+    monkeypatch.setattr(numba, "times", lambda *args: (made.append(args[-1].width), plain(*args)))
+    for columns in (1, 2, 3, 8, 9):
+        rows, matrix = random(100, 31), random(31, columns)
+        check_close("times", expected([rows], [matrix]), times([rows], [matrix]))
+    assert made == [2, 3, 8, 9]
 
 
 def test_gradients_of_inputs_and_of_their_gradients() -> None:

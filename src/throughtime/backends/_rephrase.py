@@ -292,7 +292,7 @@ def _terms(
         rows, matrix = node.args
         plain = {rows.dtype, matrix.dtype} in _PLAIN
         by_rows = rows.row_axis == 0 and not matrix.has_rows
-        return [(rows, matrix)] if plain and by_rows and matrix.shape[1] >= _NARROWEST else None
+        return [(rows, matrix)] if plain and by_rows else None
     if node.target is not aten.add.Tensor or node.arg("alpha") != 1:
         return None
     parts = node.args[:2]
