@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -93,7 +94,7 @@ def _padded(name: str, sequences: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Sequences [T_i, ...] as one tensor [B, T, ...], and their lengths: one copy for all of them, not one for each."""
     try:
         # torch looks at the rest of the shapes; on its own it would let empty ones and other dtypes pass.
-        if sequences[0].ndim and len({(sequence.ndim, sequence.dtype) for sequence in sequences}) == 1:
+        if sequences[0].ndim and len(set(map(_kind, sequences))) == 1:
             counts = [sequence.shape[0] for sequence in sequences]
             joined = torch.cat(_with_gaps(sequences, counts))
             return joined.view(len(counts), max(counts), *joined.shape[1:]), torch.tensor(counts)
@@ -111,8 +112,16 @@ def _with_gaps(sequences: list[Tensor], counts: list[int]) -> list[Tensor]:
     longest, shortest = max(counts), min(counts)
     zeros = sequences[0].new_zeros(longest - shortest, *sequences[0].shape[1:])
     # As many as there are different lengths, which are few. The longest get none: empty tensors slow torch down.
-    gaps = {count: [zeros[count - shortest :]] for count in set(counts) - {longest}} | {longest: []}
-    return [part for sequence, count in zip(sequences, counts, strict=True) for part in (sequence, *gaps[count])]
+    gaps = {count: zeros[count - shortest :] for count in set(counts) - {longest}}
+    parts = []
+    for sequence, count in zip(sequences, counts, strict=True):
+        parts.append(sequence)
+        if count < longest:
+            parts.append(gaps[count])
+    return parts
+
+
+_kind = attrgetter("ndim", "dtype")
 
 
 def _as_tensor(value: Any) -> Tensor:
