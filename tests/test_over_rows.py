@@ -16,6 +16,7 @@ from throughtime.backends._gradients import OVER_ROWS, Lagged, over_rows
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import TorchFunction
+from throughtime.backends.numba import _over_rows
 from throughtime.backends.numba._over_rows import DEPTH, GROUP, WIDEST
 from throughtime.compiler import ROWS, Node, Value
 
@@ -67,6 +68,41 @@ def test_many_rows_of_one_sign_lose_nothing(columns: int, sum_parts: bool) -> No
     want = part.double().T @ g.double(), (part if sum_parts else g).double().sum(0)
     for got, exact in zip((product, sums), want, strict=True):
         assert float(((got - exact) / exact).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("columns", [1, 12, 32, 40, 96, 150, 300])
+@pytest.mark.parametrize("features", [20, 64, 65, 450])
+@pytest.mark.parametrize("sum_parts", [False, True])
+def test_threads_share_columns_or_features(
+    columns: int, features: int, sum_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit as one thread leaves it, whoever has which part of it."""
+    monkeypatch.setattr(_over_rows, "WORTH_A_THREAD", 1)
+    count, threads = DEPTH + 9, torch.get_num_threads()
+    steps = Steps(torch.full((count,), 1), torch.arange(count), 1, 1)
+    pieces = [rows(count, width, torch.float32) for width in (columns // 2, columns - columns // 2) if width]
+    state = Lagged.of(rows(count, features - 7, torch.float32), rows(1, features - 7, torch.float32), steps)
+    parts = [rows(count, 7, torch.float32), state]
+    found = []
+    try:
+        for number in (1, 2, 3, 8):
+            torch.set_num_threads(number)
+            found.append(over_rows(pieces, parts, sum_parts=sum_parts))
+    finally:
+        torch.set_num_threads(threads)
+    whole, given = torch.cat(pieces, 1), [parts[0], state.tensor()]
+    sums = torch.cat(given, 1).double().sum(0).float() if sum_parts else expected(whole, given)[1]
+    check_close("over rows", (expected(whole, given)[0], sums), found[0])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
+def test_shares() -> None:
+    """Both ways: whatever is shared is whole, and nobody has much more than another."""
+    assert _over_rows._shares(96, 288, 2, 32) == [(0, 96, 0, 144), (0, 96, 144, 288)]
+    assert _over_rows._shares(128, 288, 2, 32) == [(0, 64, 0, 288), (64, 128, 0, 288)]
+    assert _over_rows._shares(12, 40, 2, 32) == [(0, 12, 0, 40)]
+    assert len(_over_rows._shares(12, 288, 16, 32)) == 9
 
 
 def test_no_columns_at_all() -> None:

@@ -92,31 +92,50 @@ def over_rows(
     """
     size, columns, features = dtype.itemsize, sum([piece.width for piece in g]), sum([part.width for part in parts])
     width = PANEL_VECTORS * host().lanes(size)
-    panels = -(-columns // width)
     together = team() if is_usable() else None
-    worth = min(panels, count * columns * features // WORTH_A_THREAD)
-    threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth))
-    panels_bytes = (GROUP * DEPTH + features) * width * size + GROUP * width * 8
+    most = 1 if together is None else torch.get_num_threads()
+    # Panels are multiplied whole.
+    worth = count * features * -(-columns // width) * width // WORTH_A_THREAD
+    shares = _shares(columns, features, max(1, min(most, worth)), width)
+    tall = max([last - first for _, _, first, last in shares])
+    panels_bytes = (GROUP * DEPTH + tall) * width * size + GROUP * width * 8
     joined_bytes = DEPTH * size * (columns if len(g) > 1 or g[0].places else 0)
     room = panels_bytes + joined_bytes + DEPTH * size * max([part.width for part in parts if part.places], default=0)
-    of_parts = _entries(_narrowed(parts, size))
+    sums_bytes = -(-columns * size // 64) * 64
+    room += sums_bytes
     call, address = _code(dtype)
-    with Scratch(threads * room + columns * size) as place:
-        sums = sums or place + threads * room
+    with Scratch(len(shares) * room) as scratch:
         frames = []
-        for thread in range(threads):
-            start = width * (panels * thread // threads)
-            end = min(width * (panels * (thread + 1) // threads), columns)
-            head = (count, end - start, out + start * size, columns * size, sums + start * size)
-            own = place + thread * room
-            gathered = own + panels_bytes, own + panels_bytes + joined_bytes
-            tail = (beside if end == columns else 0, own, *gathered, features)
-            frames.append(_frame(head + tail, _entries(g if threads == 1 else _between(g, start, end, size)), of_parts))
+        for place, (start, end, first, last) in zip(itertools.count(scratch, room), shares, strict=False):
+            own_g = g if (start, end) == (0, columns) else _between(g, start, end, size)
+            own_parts = parts if (first, last) == (0, features) else _between(parts, first, last, size)
+            # Sums of `g` are taken by those who begin with the first features, sums of `a` by those who have the last
+            # columns; the others have room for theirs.
+            total = sums + start * size if sums and not first else place + room - sums_bytes
+            head = (count, end - start, out + (first * columns + start) * size, columns * size, total)
+            gathered = place + panels_bytes, place + panels_bytes + joined_bytes
+            tail = (beside + first * size if beside and end == columns else 0, place, *gathered, last - first)
+            frames.append(_frame(head + tail, _entries(own_g), _entries(_narrowed(own_parts, size))))
         starts = [frame.buffer_info()[0] for frame in frames]
-        if together is not None and threads > 1:
+        if together is not None and len(starts) > 1:
             together.run(address, starts)
         else:
             call(starts[0])
+
+
+def _shares(columns: int, features: int, threads: int, width: int) -> list[tuple[int, int, int, int]]:
+    """For each thread its columns of `g` and its features of `a`, both from and up to.
+
+    Who shares columns packs no `g` twice; but panels are whole, and where they are few, one thread has more of them.
+    """
+    panels = -(-columns // width)
+    by_columns, by_features = panels / -(-panels // threads), min(threads, features // width)
+    if by_features > 1.15 * by_columns:
+        cuts = itertools.pairwise(features * thread // by_features for thread in range(by_features + 1))
+        return [(0, columns, *cut) for cut in cuts]
+    threads = min(threads, panels)
+    ends = [min(width * (panels * thread // threads), columns) for thread in range(threads + 1)]
+    return [(*cut, 0, features) for cut in itertools.pairwise(ends)]
 
 
 def _frame(head: tuple[int, ...], pieces: list[int], parts: list[int]) -> array[int]:
