@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, i
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
+from throughtime.backends.numba._team import team
 from throughtime.backends.numba._waiting import ASLEEP
 from throughtime.compiler._loop import LoopProgram
 
@@ -26,9 +28,14 @@ pytestmark = pytest.mark.covers("kernels")
 STEPS = (1, 2, 11, 12, 13, 48, 49, 60, 61, 101)
 
 
-@pytest.fixture(autouse=True)
-def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shards, "SHARD_NANOSECONDS", 1)
+@pytest.fixture(autouse=True, params=["the team", "our own"])
+def _always_worth_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Help for the smallest of work, by a thread of torch's or, where there is none, by one of our own."""
+    for name in ("SHARD_NANOSECONDS", "HELP_NANOSECONDS"):
+        monkeypatch.setattr(_shards, name, 1)
+    monkeypatch.setattr(_launch, "_help", _launch._Help())
+    if request.param == "our own":
+        monkeypatch.setattr(_launch, "is_usable", lambda: False)
 
 
 def check(program: LoopProgram, steps: Steps, rows: int) -> None:
@@ -82,6 +89,7 @@ def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
             call(walk)
             helper.join()
 
+    monkeypatch.setattr(_launch, "is_usable", lambda: False)
     monkeypatch.setattr(_launch, "run_together", run)
     check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
 
@@ -95,6 +103,7 @@ def test_while_everybody_is_busy() -> None:
 
 def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # What was posted is taken back: nobody waits for it, nobody finds it later, and the next call rings again.
+    monkeypatch.setattr(_launch, "is_usable", lambda: False)
     monkeypatch.setattr(_pool._Worker, "_work", lambda _: None)
     monkeypatch.setattr(_pool, "_pool", _pool._Pool())
     for _ in range(3):
@@ -103,12 +112,57 @@ def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert worker._box[0] == ASLEEP
 
 
+def test_help_that_comes_late_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The team meets at the end, and where processors are few, others keep somebody from coming."""
+    together = team()
+    if together is None:
+        pytest.skip("no OpenMP library here")
+    monkeypatch.setattr(_launch, "is_usable", lambda: True)
+    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[1] * 101)
+    given, kernel = arguments(program, steps, rows), compile_loop(program)
+    expected = given.copy()
+    kernel.run(*expected.every(), steps, 0, 101, 1)
+    asked: list[float] = []
+    clock = [0.0]
+    monkeypatch.setattr(_launch, "perf_counter", lambda: clock[0])
+
+    def run(seconds: float) -> bool:
+        """Whether help was asked for, in a run that takes so long."""
+
+        def late(address: int, starts: list[int]) -> None:
+            asked.append(clock[0])
+            together.run(address, starts)
+            clock[0] += seconds
+
+        monkeypatch.setattr(_launch, "team", lambda: SimpleNamespace(run=late))
+        before, here = len(asked), given.copy()
+        kernel.run(*here.every(), steps, 0, 101, 2)
+        assert all(map(torch.equal, here.results(), expected.results()))
+        return len(asked) > before
+
+    assert run(1e-4)
+    assert run(8e-3)
+    pause = _launch._SHORTEST_PAUSE
+    for _ in range(12):
+        clock[0] += 0.9 * pause
+        assert not run(1e-4)
+        clock[0] += 0.2 * pause
+        assert run(8e-3)
+        pause = min(2 * pause, _launch._LONGEST_PAUSE)
+    clock[0] += 1.1 * pause
+    assert run(1e-4)
+    # In time again: the next that is late counts as the first.
+    assert run(8e-3)
+    clock[0] += 1.1 * _launch._SHORTEST_PAUSE
+    assert run(1e-4)
+
+
 INTERRUPTED = """
 import random, signal, sys, time, torch
 sys.path.insert(0, {tests!r})
 from loop_programs import *
 from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
-_shards.SHARD_NANOSECONDS = 1
+_shards.SHARD_NANOSECONDS = _shards.HELP_NANOSECONDS = 1
 _launch.is_usable = lambda: False
 class Stop(BaseException): pass
 def stop(*_): raise Stop

@@ -21,6 +21,7 @@ from throughtime.backends.numba._relay import ROOMS
 from throughtime.backends.numba._shards import (
     cut_rows,
     cut_steps,
+    is_worth_help,
     nanoseconds_of,
     shards_in_pieces,
     useful_shards,
@@ -103,11 +104,11 @@ class LoopKernel:
             active = steps.active.numpy()
             shards = cut_rows(steps.lengths, more)
             pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
-        ahead = useful_shards(self._ahead_nanoseconds * steps.batch_size * (last - first))
-        rooms = ROOMS if threads > 1 and len(shards) == 1 and ahead > 1 else 1
+        helped = is_worth_help(self._ahead_nanoseconds * steps.batch_size * (last - first))
+        rooms = ROOMS if threads > 1 and len(shards) == 1 and helped else 1
         each = [self._shard(start, stop, last - first, assisted=rooms > 1) for start, stop in shards]
         nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
-        division = Division(steps, first, last, each, rooms, nbytes, pieces, workers)
+        division = Division(steps, first, last, each, rooms, nbytes, pieces, workers, nanoseconds)
         self._latest = (first, last, threads), division
         return division
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 from throughtime.backends._steps import Steps
@@ -15,7 +16,7 @@ from throughtime.backends.numba._emit import HEADER
 from throughtime.backends.numba._packer import Packer, Packing
 from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._relay import Relay
-from throughtime.backends.numba._team import is_usable, team
+from throughtime.backends.numba._team import Team, is_usable, team
 
 _FIRST, _ORIGIN, _RELAY, _ASSISTS, _DONE = map(HEADER.index, ("first", "origin", "relay", "assists", "done"))
 
@@ -38,7 +39,7 @@ class Division(NamedTuple):
     """Steps, and the shards of their rows.
 
     If there are `pieces`, one list a shard, so many `threads` take turns at them. If there are several `rooms` for
-    blocks, another thread prepares those of the only shard.
+    blocks, another thread prepares those of the only shard. One thread would take about so many `nanoseconds`.
     """
 
     steps: Steps
@@ -49,6 +50,7 @@ class Division(NamedTuple):
     scratch_bytes: int
     pieces: list[array[int]]
     threads: int
+    nanoseconds: float
 
     @property
     def is_assisted(self) -> bool:
@@ -119,17 +121,50 @@ class Launch:
 
     def _walk(self) -> None:
         code, starts, division = self._code, self._starts, self._division
+        together = team() if len(starts) > 1 and is_usable() else None
         if len(starts) == 1:
             code.function(starts[0])
-        elif starts and not division.is_assisted and is_usable() and (together := team()) is not None:
-            if division.pieces:
-                walks = list(zip(starts, division.pieces, strict=True))
-                together.walk(code.address, division.threads, walks, _FIRST)
-            else:
-                together.run(code.address, starts)
-        elif starts:
-            # Who assists is not waited for if it does not come: torch's team would wait for it.
+        elif together is None and starts:
             run_together(code.address, code.function, starts, self._flags)
+        elif together is not None and division.is_assisted:
+            self._walk_assisted(together)
+        elif together is not None and division.pieces:
+            walks = list(zip(starts, division.pieces, strict=True))
+            together.walk(code.address, division.threads, walks, _FIRST)
+        elif together is not None:
+            together.run(code.address, starts)
+
+    def _walk_assisted(self, together: Team) -> None:
+        """Ask another thread of the team for help, unless help has lately come too late."""
+        code, begun = self._code, perf_counter()
+        if begun < _help.wanted_from:
+            # Whatever nobody has begun with, the walk does itself.
+            code.function(self._starts[0])
+        else:
+            together.run(code.address, self._starts)
+            _help.came(perf_counter(), 1e-9 * self._division.nanoseconds, begun)
+
+
+class _Help:
+    """Whether to ask for help. The team meets at the end: with fewer processors than threads, somebody comes late.
+
+    Two programs on two processors took 8 ms for what each does alone in 0.1. So a walk that took much too long is
+    followed by some without help, longer each time it happens again.
+    """
+
+    def __init__(self) -> None:
+        self.wanted_from, self._pause = 0.0, _SHORTEST_PAUSE
+
+    def came(self, now: float, expected: float, begun: float) -> None:
+        """Note how long a walk took that was helped."""
+        if now - begun > 3 * expected + _LATE:
+            self.wanted_from, self._pause = now + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        else:
+            self._pause = _SHORTEST_PAUSE
+
+
+_LATE, _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-3, 5e-3, 1.0
+_help = _Help()
 
 
 def _frames(code: Code, division: Division, scratch: int) -> list[array[int]]:

@@ -27,6 +27,8 @@ woken up. A second one gets some work from two shards of this size on.
 """
 PIECES = 24
 """Of a shard that threads take turns at."""
+HELP_NANOSECONDS = 100_000
+"""Work ahead of a loop that another thread is asked to do: with half of it nothing was gained."""
 PIECES_NANOSECONDS = 2e6
 RAGGED_PIECES_NANOSECONDS = 4e7
 """Work that is worth cutting into pieces; where lengths differ, at every call anew, and only much of it is."""
@@ -44,6 +46,11 @@ def nanoseconds_of(program: LoopProgram) -> float:
 def useful_shards(nanoseconds: float) -> int:
     """Into how many shards this much work is worth cutting."""
     return max(1, int(nanoseconds / SHARD_NANOSECONDS))
+
+
+def is_worth_help(nanoseconds: float) -> bool:
+    """Whether another thread should do so much ahead of a loop."""
+    return nanoseconds >= HELP_NANOSECONDS
 
 
 def shards_in_pieces(threads: int, rows: int, nanoseconds: float, *, is_ragged: bool) -> int:
