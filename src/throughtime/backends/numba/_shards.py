@@ -27,8 +27,8 @@ woken up. A second one gets some work from two shards of this size on.
 """
 PIECES = 24
 """Of a shard that threads take turns at."""
-HELP_NANOSECONDS = 100_000
-"""Work ahead of a loop that another thread is asked to do: with half of it nothing was gained."""
+HELP_NANOSECONDS = 25_000
+"""Work ahead of a loop that another thread is asked to do."""
 PIECES_NANOSECONDS = 2e6
 RAGGED_PIECES_NANOSECONDS = 4e7
 """Work that is worth cutting into pieces; where lengths differ, at every call anew, and only much of it is."""
