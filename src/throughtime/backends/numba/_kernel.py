@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 from collections.abc import Sequence
@@ -122,11 +123,10 @@ class LoopKernel:
     ) -> None:
         """Run on addresses, in the order of `run`; matrices with the steps from row to row and column to column."""
         with Scratch(self._code.packed_bytes + division.scratch_bytes) as memory:
-            try:
+            launch: Launch | None = None
+            with contextlib.suppress(IndexError):
                 launch = self._latest_launch.pop()
-            except IndexError:
-                launch = Launch(self._code, division, memory)
-            if not launch.fits(division, memory):
+            if launch is None or not launch.fits(division, memory):
                 launch = Launch(self._code, division, memory)
             launch.run(inputs, matrices, results, origin)
             self._latest_launch[:] = [launch]

@@ -81,7 +81,7 @@ class Launch:
         self._code, self._division, self._memory = code, division, memory
         # The panels come first, then the scratch memory of each shard.
         self._panels = [memory + place for place in code.panels]
-        self._frames = list(_frames(code, division, memory + code.packed_bytes))
+        self._frames = _frames(code, division, memory + code.packed_bytes)
         self._starts = [frame.buffer_info()[0] for frame in self._frames]
         self._flags = [start + 8 * _DONE for start in self._starts]
         self._matrices: list[tuple[int, ...]] | None = None

@@ -2,7 +2,7 @@
 
 One row of a batch cannot be shared among threads, but what runs ahead of its loop can. One thread walks, another
 assists: it packs what blocks are multiplied with, and prepares blocks as far ahead as there is room for. The walk does
-itself what nobody has begun with: it never waits for somebody who has not started. Who does what changes no result.
+itself what nobody has begun with: it does not wait for somebody who has not started. Who does what changes no result.
 """
 
 from __future__ import annotations
