@@ -17,14 +17,14 @@ from throughtime.backends.numba._rows import Array, Arrays, Following, RowWriter
 from throughtime.compiler._loop import Ahead, LoopProgram, Matrix, Op, Row
 
 HEADER = (
-    "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "block", "block_rows",
-    "scratch", "rooms", "room_bytes", "relay", "assists", "done", "product_f32", "product_f64",
+    "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "block", "less",
+    "block_rows", "scratch", "rooms", "room_bytes", "relay", "assists", "done", "product_f32", "product_f64",
 )  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind.
 
-`block` is the number of steps that are prepared at a time, `block_rows` how many rows they have at most. They are
-prepared in one room after another, `room_bytes` apart: 0 if there is one. Without a `relay` the walk prepares them all;
-with one there is another frame for whoever `assists`.
+`block` is the number of steps that are prepared at a time, so many `less` the first time, and `block_rows` how many
+rows they have at most. They are prepared in one room after another, `room_bytes` apart: 0 if there is one. Without a
+`relay` the walk prepares them all; with one there is another frame for whoever `assists`.
 """
 _ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "product_f32", "product_f64"})
 FETCHED_BYTES = 1 << 16
@@ -123,8 +123,15 @@ class _Function:
     def steps_of(self, block: Value) -> tuple[Value, Value]:
         """The place in the walk where a block begins, and how many steps it has."""
         b, most = self.b, self.header["block"]
-        start = b.binary("mul", block, most)
-        return start, b.intrinsic("smin", b.binary("sub", self.steps(), start), most)
+        early = b.binary("sub", b.binary("mul", block, most), self.header["less"])
+        start, stop = b.intrinsic("smax", early, integer(0)), b.binary("add", early, most)
+        return start, b.binary("sub", b.intrinsic("smin", stop, self.steps()), start)
+
+    def blocks(self) -> Value:
+        """How many blocks there are."""
+        b, most = self.b, self.header["block"]
+        steps = b.binary("add", self.steps(), self.header["less"])
+        return b.binary("sdiv", b.binary("add", steps, b.binary("sub", most, integer(1))), most)
 
     def place(self, step: Value) -> Value:
         """Where in a stream the first row of the shard lies."""
@@ -174,9 +181,7 @@ class _Walk(_Function):
                     with b.when(b.compare("sgt", rows, integer(0))):
                         self._emit_step(step, rows, {})
             else:
-                most = self.header["block"]
-                blocks = b.binary("sdiv", b.binary("add", steps, b.binary("sub", most, integer(1))), most)
-                self._blocks(self.program.ahead, blocks)
+                self._blocks(self.program.ahead, self.blocks())
         # For the thread that waits for this one.
         done = b.advance(self.frame, HEADER.index("done"), 8)
         b.void(f"store atomic i64 1, {done} release, align 8")
@@ -190,6 +195,7 @@ class _Walk(_Function):
             assisted = b.compare("ne", relay, Value("ptr", "null"))
             with b.when(assisted):
                 b.void(f"call void @pack_own({relay})")
+                b.void(f"call void @begin_blocks({self.frame}, {relay})")
             self._walk(ahead, blocks, assisted)
         with b.when(b.negated(walks)):
             b.void(f"call void @assist({self.frame}, {relay}, {blocks})")

@@ -132,11 +132,12 @@ class LoopKernel:
             self._latest_launch[:] = [launch]
 
     def _shard(self, start: int, stop: int, steps: int, *, assisted: bool) -> Shard:
-        # Who prepares blocks for another starts to be of use with the second.
+        # Where another prepares blocks the walk waits for the first: that one is small.
         most = BLOCK_ROWS // 2 if assisted else BLOCK_ROWS
         block = max(1, min(most // (stop - start), steps))
+        less = block - max(1, block // 3) if assisted else 0
         rows, layout = stop - start, self._layout
-        return Shard(start, stop, block, block * rows, layout.step.bytes(rows), layout.block.bytes(block * rows))
+        return Shard(start, stop, block, less, block * rows, layout.step.bytes(rows), layout.block.bytes(block * rows))
 
     def _shards(self, steps: Steps, first: int, last: int, threads: int) -> list[tuple[int, int]]:
         """Ranges of rows, one for each thread that is worth waking up."""

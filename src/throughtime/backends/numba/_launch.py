@@ -25,11 +25,15 @@ Matrices = Sequence[tuple[int, ...]]
 
 
 class Shard(NamedTuple):
-    """Rows from `start` up to `stop`: steps and rows of a block, bytes of scratch memory, and of a room for a block."""
+    """Rows from `start` up to `stop`, prepared in blocks of steps; the first has so many `less`.
+
+    Then: rows of a block, bytes of scratch memory, and of a room for a block.
+    """
 
     start: int
     stop: int
     block: int
+    less: int
     block_rows: int
     step_bytes: int
     room_bytes: int
@@ -84,6 +88,8 @@ class Launch:
         self._frames = _frames(code, division, memory + code.packed_bytes)
         self._starts = [frame.buffer_info()[0] for frame in self._frames]
         self._flags = [start + 8 * _DONE for start in self._starts]
+        self._team = team() if len(self._starts) > 1 else None
+        self._calls = array("q") if self._team is None else self._team.calls(code.address, self._starts)
         self._matrices: list[tuple[int, ...]] | None = None
 
     def fits(self, division: Division, memory: int) -> bool:
@@ -121,7 +127,7 @@ class Launch:
 
     def _walk(self) -> None:
         code, starts, division = self._code, self._starts, self._division
-        together = team() if len(starts) > 1 and is_usable() else None
+        together = self._team if is_usable() else None
         if len(starts) == 1:
             code.function(starts[0])
         elif together is None and starts:
@@ -132,16 +138,16 @@ class Launch:
             walks = list(zip(starts, division.pieces, strict=True))
             together.walk(code.address, division.threads, walks, _FIRST)
         elif together is not None:
-            together.run(code.address, starts)
+            together.run_calls(self._calls, len(starts))
 
     def _walk_assisted(self, together: Team) -> None:
         """Ask another thread of the team for help, unless help has lately come too late."""
-        code, begun = self._code, perf_counter()
+        begun = perf_counter()
         if begun < _help.wanted_from:
             # Whatever nobody has begun with, the walk does itself.
-            code.function(self._starts[0])
+            self._code.function(self._starts[0])
         else:
-            together.run(code.address, self._starts)
+            together.run_calls(self._calls, len(self._starts))
             _help.came(perf_counter(), 1e-9 * self._division.nanoseconds, begun)
 
 
@@ -171,9 +177,9 @@ def _frames(code: Code, division: Division, scratch: int) -> list[array[int]]:
     """What each shard is told, and whoever assists with the only one; addresses of arguments are still to come."""
     steps, frames = division.steps, []
     head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
-    for start, stop, block, block_rows, step_bytes, room_bytes in division.shards:
+    for start, stop, block, less, block_rows, step_bytes, room_bytes in division.shards:
         rooms, apart = scratch + step_bytes, room_bytes if division.is_assisted else 0
-        rest = (start, stop, steps.row_stride, 0, block, block_rows, scratch, rooms, apart, 0, 0, 0)
+        rest = (start, stop, steps.row_stride, 0, block, less, block_rows, scratch, rooms, apart, 0, 0, 0)
         frames.append(array("q", (*head, *rest, *code.products, *[0] * code.arguments)))
         scratch = rooms + room_bytes
     if division.is_assisted:

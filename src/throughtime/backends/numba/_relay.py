@@ -2,7 +2,8 @@
 
 One row of a batch cannot be shared among threads, but what runs ahead of its loop can. One thread walks, another
 assists: it packs what blocks are multiplied with, and prepares blocks as far ahead as there is room for. The walk does
-itself what nobody has begun with: it does not wait for somebody who has not started. Who does what changes no result.
+itself what nobody has begun with: it does not wait for somebody who has not started. Who packs prepares the first block
+too: what is packed lies in the cache of that processor. Who does what changes no result.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ end:
   ret void
 }}
 
-; Whether the walk has to prepare a block itself, with packed matrices; if somebody else has begun with it, only once
-; that is ready. Without a relay it is always so.
+; Whether the walk has to prepare a block itself; if somebody else has begun with it, only once that is ready. Without a
+; relay it is always so.
 define internal i1 @is_mine(ptr %relay, i64 %block) {{
 entry:
   %alone = icmp eq ptr %relay, null
@@ -69,15 +70,12 @@ claim:
   %room = and i64 %block, {ROOMS - 1}
   %place = add i64 %room, {_READY}
   %ready = getelementptr i64, ptr %relay, i64 %place
-  br i1 %mine, label %first, label %another
-first:
-  call void @pack_for_blocks(ptr %relay)
-  br label %end
+  br i1 %mine, label %end, label %another
 another:
   call void @await(ptr %relay, ptr %ready, i64 %after)
   br label %end
 end:
-  %result = phi i1 [ true, %entry ], [ true, %first ], [ false, %another ]
+  %result = phi i1 [ true, %entry ], [ true, %claim ], [ false, %another ]
   ret i1 %result
 }}
 
@@ -136,8 +134,8 @@ define internal void @pack_own(ptr %relay) {{
   ret void
 }}
 
-; Packs what blocks are multiplied with, if nobody has begun to, or waits until it is packed.
-define internal void @pack_for_blocks(ptr %relay) {{
+; Packs what blocks are multiplied with and prepares the first one, if nobody has begun to, or waits until it is packed.
+define internal void @begin_blocks(ptr %frame, ptr %relay) {{
 entry:
   %state = getelementptr i64, ptr %relay, i64 2
   %change = cmpxchg ptr %state, i64 0, i64 1 monotonic monotonic, align 8
@@ -151,6 +149,8 @@ work:
   %list = load ptr, ptr %list_slot, align 8
   call void @pack_all(ptr %list)
   store atomic i64 2, ptr %state release, align 8
+  call void @prepare(ptr %frame, i64 0)
+  call void @hand_over(ptr %relay, i64 0)
   br label %end
 end:
   ret void
@@ -159,7 +159,7 @@ end:
 ; Prepares blocks until none is left.
 define internal void @assist(ptr %frame, ptr %relay, i64 %blocks) {{
 entry:
-  call void @pack_for_blocks(ptr %relay)
+  call void @begin_blocks(ptr %frame, ptr %relay)
   br label %look
 look:
   %block = call i64 @next_block(ptr %relay, i64 %blocks)
@@ -181,7 +181,8 @@ class Relay:
     def __init__(self, own: Sequence[Job], of_blocks: Sequence[Job]) -> None:
         self._lists = job_list(own), job_list(of_blocks)
         addresses = [jobs.buffer_info()[0] for jobs in self._lists]
-        head = (0, 0, 0, *addresses, waiting().give_way)
+        # The first block is for whoever packs.
+        head = (1, 0, 0, *addresses, waiting().give_way)
         self._begin = array("q", (*head, *[0] * (_READY + ROOMS - len(head))))
         self._numbers = self._begin[:]
         self.address = self._numbers.buffer_info()[0]

@@ -125,10 +125,16 @@ class Team:
     size: int
     parallel: Callable[[int, int, int, int], None]
 
+    def calls(self, function: int, arguments: Sequence[int]) -> array[int]:
+        """Calls of the function at an address, one for each argument, for `run_calls`."""
+        return array("q", (function, self.number, self.size, len(arguments), *arguments))
+
+    def run_calls(self, calls: array[int], threads: int) -> None:
+        self.parallel(self.share, calls.buffer_info()[0], threads, 0)
+
     def run(self, function: int, arguments: Sequence[int], threads: int | None = None) -> None:
         """Call the function at an address once for each argument, on as many threads unless told how many."""
-        calls = array("q", (function, self.number, self.size, len(arguments), *arguments))
-        self.parallel(self.share, calls.buffer_info()[0], threads or len(arguments), 0)
+        self.run_calls(self.calls(function, arguments), threads or len(arguments))
 
     def walk(self, function: int, threads: int, walks: Sequence[tuple[int, array[int]]], slot: int) -> None:
         """Call the function for all pieces of some walks, in order within each: a frame, and two numbers a piece.
