@@ -128,9 +128,9 @@ def test_help_that_comes_late_is_not_asked_for_again_soon(monkeypatch: pytest.Mo
     def run(seconds: float) -> bool:
         """Whether help was asked for, in a run that takes so long."""
 
-        def late(together: Team, calls: array[int], threads: int) -> None:
+        def late(together: Team, calls: array[int]) -> None:
             asked.append(clock[0])
-            in_time(together, calls, threads)
+            in_time(together, calls)
             clock[0] += seconds
 
         monkeypatch.setattr(Team, "run_calls", late)

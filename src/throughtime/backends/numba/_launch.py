@@ -136,9 +136,9 @@ class Launch:
             self._walk_assisted(together)
         elif together is not None and division.pieces:
             walks = list(zip(starts, division.pieces, strict=True))
-            together.walk(code.address, division.threads, walks, _FIRST)
+            together.walk(code.address, walks, _FIRST)
         elif together is not None:
-            together.run_calls(self._calls, len(starts))
+            together.run_calls(self._calls)
 
     def _walk_assisted(self, together: Team) -> None:
         """Ask another thread of the team for help, unless help has lately come too late."""
@@ -147,7 +147,7 @@ class Launch:
             # Whatever nobody has begun with, the walk does itself.
             self._code.function(self._starts[0])
         else:
-            together.run_calls(self._calls, len(self._starts))
+            together.run_calls(self._calls)
             _help.came(perf_counter(), 1e-9 * self._division.nanoseconds, begun)
 
 

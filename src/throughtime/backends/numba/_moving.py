@@ -49,8 +49,7 @@ def _run(name: str, frames: Sequence[array[int]], threads: int) -> None:
     starts = [frame.buffer_info()[0] for frame in frames]
     together = team() if threads > 1 and is_usable() else None
     if together is not None:
-        # More threads than work on anything else would have to be made, and take turns.
-        together.run(address, starts, threads)
+        together.run(address, starts)
         return
     for start in starts:
         call(start)

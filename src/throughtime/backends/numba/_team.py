@@ -1,7 +1,8 @@
 """The threads of torch itself, where they can be had: those of its OpenMP library.
 
 They wait for the next piece of work by looking out for it, before a loop and after it. Threads of our own would have to
-share the cores with them, and both would be half as fast.
+share the cores with them, and both would be half as fast. All of them are called every time, as torch does it: those
+that are left out once, the library ends, and the next who wants them waits until they are made again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from throughtime._fork import after_fork
 from throughtime.backends.numba._library import load
@@ -129,14 +132,14 @@ class Team:
         """Calls of the function at an address, one for each argument, for `run_calls`."""
         return array("q", (function, self.number, self.size, len(arguments), *arguments))
 
-    def run_calls(self, calls: array[int], threads: int) -> None:
-        self.parallel(self.share, calls.buffer_info()[0], threads, 0)
+    def run_calls(self, calls: array[int]) -> None:
+        self.parallel(self.share, calls.buffer_info()[0], torch.get_num_threads(), 0)
 
-    def run(self, function: int, arguments: Sequence[int], threads: int | None = None) -> None:
-        """Call the function at an address once for each argument, on as many threads unless told how many."""
-        self.run_calls(self.calls(function, arguments), threads or len(arguments))
+    def run(self, function: int, arguments: Sequence[int]) -> None:
+        """Call the function at an address once for each argument."""
+        self.run_calls(self.calls(function, arguments))
 
-    def walk(self, function: int, threads: int, walks: Sequence[tuple[int, array[int]]], slot: int) -> None:
+    def walk(self, function: int, walks: Sequence[tuple[int, array[int]]], slot: int) -> None:
         """Call the function for all pieces of some walks, in order within each: a frame, and two numbers a piece.
 
         The numbers go to a slot of the frame, and to the next one.
@@ -145,7 +148,7 @@ class Team:
         for frame, pieces in walks:
             numbers += (len(pieces), len(pieces) // 2, frame, pieces.buffer_info()[0])
         calls = array("q", numbers)
-        self.parallel(self.share_pieces, calls.buffer_info()[0], threads, 0)
+        self.parallel(self.share_pieces, calls.buffer_info()[0], torch.get_num_threads(), 0)
 
 
 @functools.cache
