@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, module
 from throughtime.backends.numba._layout import Part, make_layout
 from throughtime.backends.numba._llvm import Host
+from throughtime.backends.numba._meeting import MEETING, Member
 from throughtime.backends.numba._packing import pack_all
-from throughtime.backends.numba._plan import Plan, ProductStage
+from throughtime.backends.numba._plan import Plan, ProductStage, RowStage
 from throughtime.backends.numba._pointwise import MEMORY
+from throughtime.backends.numba._products import PANEL_VECTORS
 from throughtime.backends.numba._relay import RELAY, ROOMS
 from throughtime.backends.numba._rows import Array, Arrays, Following, RowWriter
 from throughtime.compiler._loop import Ahead, LoopProgram, Matrix, Op, Row
 
 HEADER = (
     "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "block", "less",
-    "block_rows", "scratch", "rooms", "room_bytes", "relay", "assists", "done", "product_f32", "product_f64",
+    "block_rows", "scratch", "rooms", "room_bytes", "relay", "assists", "done", "member", "members", "meeting",
+    "product_f32", "product_f64",
 )  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind.
 
 `block` is the number of steps that are prepared at a time, so many `less` the first time, and `block_rows` how many
 rows they have at most. They are prepared in one room after another, `room_bytes` apart: 0 if there is one. Without a
-`relay` the walk prepares them all; with one there is another frame for whoever `assists`.
+`relay` the walk prepares them all; with one there is another frame for whoever `assists`. Of several `members` that
+walk side by side each has a frame; they come to one `meeting`.
 """
-_ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "product_f32", "product_f64"})
+_ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "meeting", "product_f32", "product_f64"})
 FETCHED_BYTES = 1 << 16
 """What a shard may ask for ahead of the next step; with more nothing was gained."""
 ARGUMENTS = ("stream", "lagged", "initial", "constant", "matrix", "carried", "stored")
@@ -41,20 +47,30 @@ def slots(program: LoopProgram) -> dict[tuple[str, int], int]:
     return {key: len(HEADER) + place for place, key in enumerate(keys)}
 
 
-def emit_kernel(plan: Plan, host: Host) -> str:
-    """The module with the function `loop`, which takes the address of a frame."""
-    if plan.ahead is None:
-        return module([_Walk(plan, host).write()])
-    functions = [_Walk(plan, host).write(), _Preparation(plan, plan.ahead, host).write(), pack_all("internal ")]
-    return module(functions, globals_=[RELAY])
+def emit_kernel(plan: Plan, host: Host, *, joint: bool = False) -> str:
+    """The module with the function `loop`, which takes the address of a frame; for a `joint` walk if that is wanted."""
+    functions = [_Walk(plan, host, joint=joint).write()]
+    if plan.ahead is not None:
+        functions.append(_Preparation(plan, plan.ahead, host, joint=joint).write())
+    if joint:
+        return module(functions, globals_=[MEETING])
+    return module(functions) if plan.ahead is None else module([*functions, pack_all("internal ")], globals_=[RELAY])
 
 
 class _Stages:
-    """The stages of one plan, on rows of arrays."""
+    """The stages of one plan, on rows of arrays; of a joint walk the part of one `member`."""
 
-    def __init__(self, b: Builder, plan: Plan, host: Host, matrices: Sequence[Value], header: dict[str, Value]) -> None:
-        self.b, self.plan, self.matrices, self.header = b, plan, matrices, header
-        self.rows = RowWriter(b, plan, host)
+    def __init__(
+        self,
+        b: Builder,
+        plan: Plan,
+        host: Host,
+        matrices: Sequence[Value],
+        header: dict[str, Value],
+        member: Member | None,
+    ) -> None:
+        self.b, self.plan, self.host, self.matrices, self.header = b, plan, host, matrices, header
+        self.rows, self.member = RowWriter(b, plan, host), member
 
     def emit(self, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
         """All stages for so many rows; products of few rows walk `back` if that is not 0."""
@@ -62,8 +78,21 @@ class _Stages:
             if isinstance(stage, ProductStage):
                 for op in stage.ops:
                     self._product(op, arrays, rows, edge, back)
-            else:
+            elif self.member is None:
                 self.rows.emit(stage, arrays, rows)
+            else:
+                self._rows_of_member(self.member, stage, arrays, rows)
+            if self.member is not None:
+                self.member.meet()
+
+    def _rows_of_member(self, member: Member, stage: RowStage, arrays: Arrays, rows: Value) -> None:
+        first, last = member.part(rows)
+        with self.b.when(self.b.compare("slt", first, last)):
+            own = {
+                key: replace(array, base=self.b.advance(array.base, self.b.binary("mul", first, array.stride)))
+                for key, array in arrays.items()
+            }
+            self.rows.emit(stage, own, self.b.binary("sub", last, first))
 
     def _product(self, op: Op, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
         row, matrix = op.args
@@ -76,8 +105,25 @@ class _Stages:
         array = arrays[place.kind, place.index]
         out = self.b.advance(array.base, place.start, op.result.dtype.itemsize)
         packed = self.matrices[self.plan.program.matrices.index(matrix)]
-        shape = integer(matrix.rows), integer(matrix.columns)
-        arguments = (left, left_row, packed, *shape, *first, out, array.stride, rows, edge, back)
+        arguments = _Product(left, left_row, packed, integer(matrix.columns), *first, out, array.stride)
+        if self.member is None:
+            self._call(op, matrix, arguments, rows, edge, back)
+        else:
+            begin, end = self._columns_of_member(self.member, matrix)
+            with self.b.when(self.b.compare("slt", begin, end)):
+                own = arguments.between(self.b, begin, end, matrix)
+                self._call(op, matrix, own, rows, edge, back)
+
+    def _columns_of_member(self, member: Member, matrix: Matrix) -> tuple[Value, Value]:
+        """Whole panels."""
+        width = PANEL_VECTORS * self.host.lanes(matrix.dtype.itemsize)
+        first, last = member.part(integer(-(-matrix.columns // width)))
+        begin, end = (self.b.binary("mul", panel, integer(width)) for panel in (first, last))
+        return begin, self.b.intrinsic("smin", end, integer(matrix.columns))
+
+    def _call(self, op: Op, matrix: Matrix, product: _Product, rows: Value, edge: Value, back: Value) -> None:
+        left, left_row, packed, columns, *others = product
+        arguments = (left, left_row, packed, integer(matrix.rows), columns, *others, rows, edge, back)
         function = self.header["product_f32" if op.result.dtype == torch.float32 else "product_f64"]
         self.b.void(f"call void {function.text}({', '.join(map(str, arguments))})")
 
@@ -88,13 +134,38 @@ class _Stages:
         return self.b.advance(array.base, place.start, row.dtype.itemsize), array.stride
 
 
+class _Product(NamedTuple):
+    """The rows to be multiplied, the packed matrix, how many columns it has, where sums start, and where they go."""
+
+    left: Value
+    left_row: Value
+    packed: Value
+    columns: Value
+    start: Value
+    start_row: Value
+    out: Value
+    out_row: Value
+
+    def between(self, b: Builder, begin: Value, end: Value, matrix: Matrix) -> _Product:
+        """The same for some of the columns, whole panels."""
+        size = matrix.dtype.itemsize
+        start = self.start if self.start.text == "null" else b.advance(self.start, begin, size)
+        return self._replace(
+            packed=b.advance(self.packed, begin, matrix.rows * size),
+            columns=b.binary("sub", end, begin),
+            start=start,
+            out=b.advance(self.out, begin, size),
+        )
+
+
 class _Function:
     """A function of the kernel, which finds its arguments in a frame."""
 
-    def __init__(self, plan: Plan, host: Host, builder: Builder) -> None:
+    def __init__(self, plan: Plan, host: Host, builder: Builder, *, joint: bool) -> None:
         self.program, self.layout = plan.program, make_layout(plan, host)
         self.b, self.frame = builder, builder.parameters["frame"]
         self.header = builder.arguments(self.frame, HEADER, _ADDRESSES)
+        self.member = Member(builder, self.header) if joint else None
         places = slots(plan.program)
         self.bases = {key: builder.load("ptr", builder.advance(self.frame, place, 8)) for key, place in places.items()}
         # What the plan of the loop does not own is for what runs ahead of it.
@@ -141,11 +212,18 @@ class _Function:
 
     def divide(self, part: Part, place: Value, rows: Value) -> tuple[Arrays, Value]:
         """The arrays of a part of the scratch memory, and its edge."""
-        arrays: Arrays = {}
+        b, arrays = self.b, {}
         for key, size in part.sizes.items():
-            single = key[0] == "local"
-            arrays[key] = Array(place, integer(0 if single else size))
-            place = self.b.advance(place, size) if single else self.b.advance(place, rows, size)
+            if key[0] != "local":
+                arrays[key] = Array(place, integer(size))
+                place = b.advance(place, rows, size)
+            elif self.member is None:
+                arrays[key] = Array(place, integer(0))
+                place = b.advance(place, size)
+            else:
+                # Every member has its own.
+                arrays[key] = Array(b.advance(place, self.member.number, size), integer(0))
+                place = b.advance(place, self.member.of, size)
         return arrays, place
 
     def room_of(self, block: Value) -> tuple[Arrays, Value]:
@@ -159,10 +237,10 @@ class _Function:
 class _Walk(_Function):
     """Writes the function `loop`: through all steps of a shard."""
 
-    def __init__(self, plan: Plan, host: Host) -> None:
-        super().__init__(plan, host, Builder("loop", [("frame", "ptr noalias")]))
+    def __init__(self, plan: Plan, host: Host, *, joint: bool) -> None:
+        super().__init__(plan, host, Builder("loop", [("frame", "ptr noalias")]), joint=joint)
         b, program = self.b, self.program
-        self.stages = _Stages(b, plan, host, self.given("matrix", 0, len(program.matrices)), self.header)
+        self.stages = _Stages(b, plan, host, self.given("matrix", 0, len(program.matrices)), self.header, self.member)
         rows = b.binary("sub", self.header["row_last"], self.header["row_first"])
         self.fetches = self._is_worth_fetching(rows)
         self.fixed, self.edge = self.divide(self.layout.step, self.header["scratch"], rows)
@@ -190,6 +268,9 @@ class _Walk(_Function):
     def _blocks(self, ahead: Ahead, blocks: Value) -> None:
         """Some steps at a time, as they are prepared; or prepare them for another who walks."""
         b, relay = self.b, self.header["relay"]
+        if self.member is not None:
+            self._walk(ahead, blocks, None)
+            return
         walks = b.compare("eq", self.header["assists"], integer(0))
         with b.when(walks):
             assisted = b.compare("ne", relay, Value("ptr", "null"))
@@ -200,11 +281,14 @@ class _Walk(_Function):
         with b.when(b.negated(walks)):
             b.void(f"call void @assist({self.frame}, {relay}, {blocks})")
 
-    def _walk(self, ahead: Ahead, blocks: Value, assisted: Value) -> None:
+    def _walk(self, ahead: Ahead, blocks: Value, assisted: Value | None) -> None:
         b, relay = self.b, self.header["relay"]
         with b.loop(blocks, stem="block") as (block, _):
-            with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
+            if assisted is None:
                 b.void(f"call void @prepare({self.frame}, {block.index})")
+            else:
+                with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
+                    b.void(f"call void @prepare({self.frame}, {block.index})")
             start, steps = self.steps_of(block.index)
             room, _ = self.room_of(block.index)
             with b.loop(steps, carry=[integer(0)], stem="step") as (counter, (place,)):
@@ -212,12 +296,14 @@ class _Walk(_Function):
                 with b.when(b.compare("sgt", rows, integer(0))):
                     self._emit_step(step, rows, self._fed_arrays(ahead, room, place))
                 following = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
-                more = b.compare("slt", b.binary("add", counter.index, integer(1)), steps)
-                with b.when(b.binary("and", more, assisted)):
-                    self._fetch(self._fed_arrays(ahead, room, following))
+                if assisted is not None:
+                    more = b.compare("slt", b.binary("add", counter.index, integer(1)), steps)
+                    with b.when(b.binary("and", more, assisted)):
+                        self._fetch(self._fed_arrays(ahead, room, following))
                 counter.feed(place, following)
-            with b.when(assisted):
-                b.void(f"call void @leave_behind({relay}, {block.index})")
+            if assisted is not None:
+                with b.when(assisted):
+                    b.void(f"call void @leave_behind({relay}, {block.index})")
 
     def _fetch(self, arrays: Arrays) -> None:
         """Ask for the first row of each array, which may be in the cache of another processor."""
@@ -290,11 +376,11 @@ class _Walk(_Function):
 class _Preparation(_Function):
     """Writes the function `prepare`: what runs ahead of the loop, for a block of steps, their rows side by side."""
 
-    def __init__(self, plan: Plan, ahead: Plan, host: Host) -> None:
+    def __init__(self, plan: Plan, ahead: Plan, host: Host, *, joint: bool) -> None:
         parameters = [("frame", "ptr noalias"), ("number", "i64")]
-        super().__init__(plan, host, Builder("prepare", parameters, linkage="internal "))
-        self.ahead = ahead.program
-        self.stages = _Stages(self.b, ahead, host, self.given("matrix", len(self.program.matrices)), self.header)
+        super().__init__(plan, host, Builder("prepare", parameters, linkage="internal "), joint=joint)
+        self.ahead, matrices = ahead.program, self.given("matrix", len(self.program.matrices))
+        self.stages = _Stages(self.b, ahead, host, matrices, self.header, self.member)
 
     def write(self) -> Builder:
         b, number = self.b, self.b.parameters["number"]
@@ -303,13 +389,22 @@ class _Preparation(_Function):
         start, steps = self.steps_of(number)
         with b.loop(steps, carry=[integer(0)], stem="gathered") as (gathered, (place,)):
             step, rows = self.step_of(b.binary("add", start, gathered.index))
-            with b.when(b.compare("sgt", rows, integer(0))):
+            some = b.compare("sgt", rows, integer(0))
+            with b.when(some if self.member is None else b.binary("and", some, self._is_mine(gathered.index))):
                 self._gather(arrays, step, place, rows)
             total = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
             gathered.feed(place, total)
+        if self.member is not None:
+            self.member.meet()
         with b.when(b.compare("sgt", total, integer(0))):
             self.stages.emit(arrays, total, edge, integer(0))
         return b
+
+    def _is_mine(self, step: Value) -> Value:
+        """Whether this member gathers the rows of a step: they take turns."""
+        assert self.member is not None
+        turn = self.b.binary("srem", step, self.member.of)
+        return self.b.compare("eq", turn, self.member.number)
 
     def _gather(self, arrays: Arrays, step: Value, place: Value, rows: Value) -> None:
         """The rows of a step, behind those of the steps before it in the block."""

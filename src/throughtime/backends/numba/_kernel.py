@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import itertools
 from collections.abc import Sequence
+from functools import cached_property
 
 from torch import Tensor
 
 from throughtime.backends._memory import Scratch
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
+from throughtime.backends.numba._crews import Crew, work_of
 from throughtime.backends.numba._emit import emit_kernel, slots
 from throughtime.backends.numba._launch import Code, Division, Launch, Shard
 from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
@@ -39,6 +41,7 @@ class LoopKernel:
         host = host or _llvm.host()
         plan = make_plan(program)
         self.program, self.replaceable = program, plan.replaceable
+        self._plan, self._host = plan, host
         self.source = write_source(plan, host)
         self.llvm = emit_kernel(plan, host)
         library = load(self.llvm)
@@ -56,11 +59,19 @@ class LoopKernel:
             panels=panels,
             packed_bytes=packed_bytes,
         )
+        self._work = work_of(plan)
+        self._crews: dict[tuple[int, int, int, bool], Crew] = {}
         self._row_nanoseconds = nanoseconds_of(program)
         self._ahead_nanoseconds = 0.0 if program.ahead is None else nanoseconds_of(program.ahead.program)
         self._latest: tuple[tuple[int, int, int], Division | None] = (0, 0, 0), None
         # Not while it runs: one thread has it at a time.
         self._latest_launch: list[Launch] = []
+
+    @cached_property
+    def _joint_code(self) -> Code:
+        """The same for threads that walk side by side."""
+        library = load(emit_kernel(self._plan, self._host, joint=True))
+        return self._code._replace(function=library.function("loop", ctypes.c_void_p), address=library.address("loop"))
 
     def run(
         self,
@@ -97,19 +108,22 @@ class LoopKernel:
         latest, known = self._latest
         if known is not None and known.steps is steps and latest == (first, last, threads):
             return known
-        shards = self._shards(steps, first, last, threads)
-        workers, pieces = len(shards), []
-        nanoseconds, is_whole = self._row_nanoseconds * steps.total, (first, last) == (0, len(steps.counts))
+        count = self._useful_shards(steps, first, last, threads)
+        ahead_nanoseconds = self._ahead_nanoseconds * steps.batch_size * (last - first)
+        is_helped = threads > 1 and count == 1 and is_worth_help(ahead_nanoseconds)
+        crew = self._crew(steps.batch_size, last - first, count, threads, helped=is_helped)
+        shards, pieces = self._cut(steps, first, last, crew.shards), []
+        workers, nanoseconds = len(shards), self._row_nanoseconds * steps.total
         more = shards_in_pieces(workers, steps.batch_size, nanoseconds, is_ragged=steps.is_ragged)
-        if more and is_whole and is_usable() and team() is not None:
+        is_whole, is_joint = (first, last) == (0, len(steps.counts)), crew.members > 1
+        if more and is_whole and not is_joint and is_usable() and team() is not None:
             active = steps.active.numpy()
             shards = cut_rows(steps.lengths, more)
             pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
-        helped = is_worth_help(self._ahead_nanoseconds * steps.batch_size * (last - first))
-        rooms = ROOMS if threads > 1 and len(shards) == 1 and helped else 1
-        each = [self._shard(start, stop, last - first, assisted=rooms > 1) for start, stop in shards]
+        rooms = ROOMS if is_helped and not is_joint else 1
+        each = [self._shard(rows, last - first, crew.members, assisted=rooms > 1) for rows in shards]
         nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
-        division = Division(steps, first, last, each, rooms, nbytes, pieces, workers, nanoseconds)
+        division = Division(steps, first, last, each, rooms, nbytes, pieces, workers, crew.members, nanoseconds)
         self._latest = (first, last, threads), division
         return division
 
@@ -127,30 +141,45 @@ class LoopKernel:
             with contextlib.suppress(IndexError):
                 launch = self._latest_launch.pop()
             if launch is None or not launch.fits(division, memory):
-                launch = Launch(self._code, division, memory)
+                launch = Launch(self._joint_code if division.is_joint else self._code, division, memory)
             launch.run(inputs, matrices, results, origin)
             self._latest_launch[:] = [launch]
 
-    def _shard(self, start: int, stop: int, steps: int, *, assisted: bool) -> Shard:
+    def _shard(self, rows: tuple[int, int], steps: int, members: int, *, assisted: bool) -> Shard:
+        start, stop = rows
         # Where another prepares blocks the walk waits for the first: that one is small.
-        most = BLOCK_ROWS // 2 if assisted else BLOCK_ROWS
+        most = BLOCK_ROWS // 2 if assisted else BLOCK_ROWS * members
         block = max(1, min(most // (stop - start), steps))
         less = block - max(1, block // 3) if assisted else 0
-        rows, layout = stop - start, self._layout
-        return Shard(start, stop, block, less, block * rows, layout.step.bytes(rows), layout.block.bytes(block * rows))
+        count, layout = stop - start, self._layout
+        step_bytes, room_bytes = layout.step.bytes(count, members), layout.block.bytes(block * count, members)
+        return Shard(start, stop, block, less, block * count, step_bytes, room_bytes)
 
-    def _shards(self, steps: Steps, first: int, last: int, threads: int) -> list[tuple[int, int]]:
-        """Ranges of rows, one for each thread that is worth waking up."""
-        if threads > 1:
-            most = useful_shards(self._row_nanoseconds * steps.batch_size * (last - first))
-            if self._code.packers:
-                # One row costs a product as much as two.
-                most = min(most, -(-steps.batch_size // 2))
-            threads = min(threads, most)
+    def _useful_shards(self, steps: Steps, first: int, last: int, threads: int) -> int:
+        """How many threads it is worth to wake up, for rows of their own."""
         if threads <= 1:
+            return 1
+        most = useful_shards(self._row_nanoseconds * steps.batch_size * (last - first))
+        if self._code.packers:
+            # One row costs a product as much as two.
+            most = min(most, -(-steps.batch_size // 2))
+        return max(1, min(threads, most))
+
+    def _crew(self, rows: int, steps: int, shards: int, threads: int, *, helped: bool) -> Crew:
+        """Who walks; it has to be worth it to call several."""
+        if threads <= 1 or useful_shards(self._row_nanoseconds * rows * steps) < 2 or not is_usable() or team() is None:
+            return Crew(shards, 1)
+        key = rows, shards, threads, helped
+        if key not in self._crews:
+            self._crews[key] = self._work.crew(rows, shards, threads, helped=helped)
+        return self._crews[key]
+
+    def _cut(self, steps: Steps, first: int, last: int, count: int) -> list[tuple[int, int]]:
+        """Ranges of rows."""
+        if count <= 1:
             return [(0, steps.batch_size)] if steps.batch_size else []
         if (first, last) != (0, len(steps.counts)):
-            return cut_rows([min(max(length - first, 0), last - first) for length in steps.lengths], threads)
-        if threads not in steps.cuts:
-            steps.cuts[threads] = cut_rows(steps.lengths, threads)
-        return steps.cuts[threads]
+            return cut_rows([min(max(length - first, 0), last - first) for length in steps.lengths], count)
+        if count not in steps.cuts:
+            steps.cuts[count] = cut_rows(steps.lengths, count)
+        return steps.cuts[count]

@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba._emit import HEADER
+from throughtime.backends.numba._meeting import Meeting
 from throughtime.backends.numba._packer import Packer, Packing
 from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._relay import Relay
 from throughtime.backends.numba._team import Team, is_usable, team
 
-_FIRST, _ORIGIN, _RELAY, _ASSISTS, _DONE = map(HEADER.index, ("first", "origin", "relay", "assists", "done"))
+_FIRST, _ORIGIN, _RELAY, _ASSISTS, _DONE, _MEMBERS, _MEETING = map(
+    HEADER.index, ("first", "origin", "relay", "assists", "done", "members", "meeting")
+)
 
 Matrices = Sequence[tuple[int, ...]]
 """Addresses of matrices, each with the steps from row to row and from column to column."""
@@ -43,7 +46,8 @@ class Division(NamedTuple):
     """Steps, and the shards of their rows.
 
     If there are `pieces`, one list a shard, so many `threads` take turns at them. If there are several `rooms` for
-    blocks, another thread prepares those of the only shard. One thread would take about so many `nanoseconds`.
+    blocks, another thread prepares those of the only shard. With several `members` each shard is walked by so many
+    side by side. One thread would take about so many `nanoseconds`.
     """
 
     steps: Steps
@@ -54,11 +58,16 @@ class Division(NamedTuple):
     scratch_bytes: int
     pieces: list[array[int]]
     threads: int
+    members: int
     nanoseconds: float
 
     @property
     def is_assisted(self) -> bool:
         return self.rooms > 1
+
+    @property
+    def is_joint(self) -> bool:
+        return self.members > 1
 
 
 class Code(NamedTuple):
@@ -86,6 +95,9 @@ class Launch:
         # The panels come first, then the scratch memory of each shard.
         self._panels = [memory + place for place in code.panels]
         self._frames = _frames(code, division, memory + code.packed_bytes)
+        self._meetings = [Meeting() for _ in division.shards] if division.is_joint else []
+        for place, frame in enumerate(self._frames if division.is_joint else ()):
+            frame[_MEETING] = self._meetings[place // division.members].address
         self._starts = [frame.buffer_info()[0] for frame in self._frames]
         self._flags = [start + 8 * _DONE for start in self._starts]
         self._team = team() if len(self._starts) > 1 else None
@@ -108,6 +120,8 @@ class Launch:
             self._relay.begin()
         else:
             self._packing.run()
+        for meeting in self._meetings:
+            meeting.begin()
         self._walk()
 
     def _aim(self, matrices: Matrices) -> None:
@@ -130,6 +144,8 @@ class Launch:
         together = self._team if is_usable() else None
         if len(starts) == 1:
             code.function(starts[0])
+        elif division.is_joint:
+            self._walk_jointly(together)
         elif together is None and starts:
             run_together(code.address, code.function, starts, self._flags)
         elif together is not None and division.is_assisted:
@@ -148,7 +164,27 @@ class Launch:
             self._code.function(self._starts[0])
         else:
             together.run_calls(self._calls)
-            _help.came(perf_counter(), 1e-9 * self._division.nanoseconds, begun)
+            _help.came(begun, self._division)
+
+    def _walk_jointly(self, together: Team | None) -> None:
+        """All members at once; where they would wait for each other too long, or cannot be had, one for each shard."""
+        begun = perf_counter()
+        if together is not None and begun >= _help.wanted_from and together.run_at_once(self._calls):
+            _help.came(begun, self._division)
+            return
+        members = self._division.members
+        starts = self._starts[::members]
+        self._note_members(1)
+        if together is None:
+            for start in starts:
+                self._code.function(start)
+        else:
+            together.run(self._code.address, starts)
+        self._note_members(members)
+
+    def _note_members(self, count: int) -> None:
+        for frame in self._frames:
+            frame[_MEMBERS] = count
 
 
 class _Help:
@@ -161,9 +197,10 @@ class _Help:
     def __init__(self) -> None:
         self.wanted_from, self._pause = 0.0, _SHORTEST_PAUSE
 
-    def came(self, now: float, expected: float, begun: float) -> None:
-        """Note how long a walk took that was helped."""
-        if now - begun > 3 * expected + _LATE:
+    def came(self, begun: float, division: Division) -> None:
+        """Note that a walk is over that was helped."""
+        now = perf_counter()
+        if now - begun > 3e-9 * division.nanoseconds + _LATE:
             self.wanted_from, self._pause = now + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         else:
             self._pause = _SHORTEST_PAUSE
@@ -180,7 +217,9 @@ def _frames(code: Code, division: Division, scratch: int) -> list[array[int]]:
     for start, stop, block, less, block_rows, step_bytes, room_bytes in division.shards:
         rooms, apart = scratch + step_bytes, room_bytes if division.is_assisted else 0
         rest = (start, stop, steps.row_stride, 0, block, less, block_rows, scratch, rooms, apart, 0, 0, 0)
-        frames.append(array("q", (*head, *rest, *code.products, *[0] * code.arguments)))
+        for member in range(division.members):
+            crew = (member, division.members, 0)
+            frames.append(array("q", (*head, *rest, *crew, *code.products, *[0] * code.arguments)))
         scratch = rooms + room_bytes
     if division.is_assisted:
         frames.append(frames[0][:])

@@ -17,7 +17,7 @@ from throughtime.compiler._loop import Row
 BLOCK_ROWS = 24
 """Rows that are enough for a product at full speed: where a step has fewer, some steps are prepared at a time."""
 Sizes = dict[tuple[str, int], int]
-"""The bytes of one row of each array. One that is called "local" has one row in all."""
+"""The bytes of one row of each array. One that is called "local" has one row in all, for each who walks."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Part:
     sizes: Sizes
     edge: int
 
-    def bytes(self, rows: int) -> int:
-        """What so many rows need."""
-        return self._once + (self._each + self.edge) * rows
+    def bytes(self, rows: int, members: int = 1) -> int:
+        """What so many rows need, for so many threads that walk side by side."""
+        return self._once * members + (self._each + self.edge) * rows
 
     @cached_property
     def _once(self) -> int:

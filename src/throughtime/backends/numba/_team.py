@@ -51,6 +51,39 @@ end:
   ret void
 }
 
+; The same for calls that wait for each other: all at the same time. With too few threads for that nobody calls
+; anything, and the number of calls becomes 0.
+define void @share_at_once(ptr %list) {
+entry:
+  %number_slot = getelementptr ptr, ptr %list, i64 1
+  %size_slot = getelementptr ptr, ptr %list, i64 2
+  %count_slot = getelementptr i64, ptr %list, i64 3
+  %function = load ptr, ptr %list, align 8
+  %number = load ptr, ptr %number_slot, align 8
+  %size = load ptr, ptr %size_slot, align 8
+  %count = load atomic i64, ptr %count_slot monotonic, align 8
+  %me_small = call i32 %number()
+  %team_small = call i32 %size()
+  %me = sext i32 %me_small to i64
+  %team = sext i32 %team_small to i64
+  %few = icmp slt i64 %team, %count
+  br i1 %few, label %refuse, label %look
+refuse:
+  store atomic i64 0, ptr %count_slot monotonic, align 8
+  br label %end
+look:
+  %more = icmp slt i64 %me, %count
+  br i1 %more, label %run, label %end
+run:
+  %place = add i64 %me, 4
+  %slot = getelementptr i64, ptr %list, i64 %place
+  %argument = load i64, ptr %slot, align 8
+  call void %function(i64 %argument)
+  br label %end
+end:
+  ret void
+}
+
 ; The same for walks in pieces: whoever is free goes on with the walk that has most pieces left, and nobody is at.
 ; The list has the function, the slot of the first step in a frame (that of the last one follows), how many walks there
 ; are, and for each: twice the pieces left, and one more while somebody is at it; all pieces; the frame; the steps.
@@ -116,6 +149,9 @@ end:
 }
 """
 
+_COUNT = 3
+"""Where a list of calls says how many there are."""
+
 
 @dataclass(frozen=True)
 class Team:
@@ -123,6 +159,7 @@ class Team:
 
     library: object
     share: int
+    share_at_once: int
     share_pieces: int
     number: int
     size: int
@@ -134,6 +171,13 @@ class Team:
 
     def run_calls(self, calls: array[int]) -> None:
         self.parallel(self.share, calls.buffer_info()[0], torch.get_num_threads(), 0)
+
+    def run_at_once(self, calls: array[int]) -> bool:
+        """The same for calls that wait for each other; without as many threads as calls nothing is done, and False."""
+        count = calls[_COUNT]
+        self.parallel(self.share_at_once, calls.buffer_info()[0], torch.get_num_threads(), 0)
+        was_run, calls[_COUNT] = calls[_COUNT] == count, count
+        return was_run
 
     def run(self, function: int, arguments: Sequence[int]) -> None:
         """Call the function at an address once for each argument."""
@@ -167,7 +211,8 @@ def team() -> Team | None:
     parallel = openmp.GOMP_parallel
     parallel.restype, parallel.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     library = load(_ASSEMBLY)
-    return Team(library, library.address("share"), library.address("share_pieces"), number, size, parallel)
+    share, share_at_once, share_pieces = map(library.address, ("share", "share_at_once", "share_pieces"))
+    return Team(library, share, share_at_once, share_pieces, number, size, parallel)
 
 
 def _openmp_library() -> str | None:

@@ -1,0 +1,100 @@
+"""How many threads walk through a shard of rows: one, or several side by side.
+
+One that has its rows for itself waits for nobody. But it goes through all matrices at every step, and of few rows that
+is all it does: with 16 threads, 8 rows and 256 units, four of them at each two rows take three times as long as four at
+each matrix. The figures below were fitted to two processors of a kind of 2022 and to 16 of 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from throughtime.backends.numba._plan import Plan
+from throughtime.compiler._loop import LoopProgram, Matrix
+
+# Nanoseconds for a multiply-add: of one row if it is computed, and of a few rows if one waits for the matrix, from a
+# cache that is near or from one that is far, where threads get into each other's way.
+_COMPUTED, _NEAR, _FAR, _CROWDED = 0.02, 0.036, 0.07, 0.004
+_NUMBER = 0.2
+_MEETING, _CROWDED_MEETING = 75, 200
+"""Nanoseconds for each member until all have met, if two are all that walk and if there are more."""
+_MOST_MEMBERS = 8
+_WORTH_MEETING = 1.1
+"""How much faster several must be."""
+
+
+class Crew(NamedTuple):
+    """So many shards, each for so many threads."""
+
+    shards: int
+    members: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step does for one row.
+
+    That is: multiply-adds with matrices of so many bytes, those that run ahead of the loop, other numbers; and after
+    how many stages threads that walk side by side have to meet.
+    """
+
+    multiply_adds: int
+    matrix_bytes: int
+    ahead: int
+    numbers: int
+    stages: int
+
+    def crew(self, rows: int, shards: int, threads: int, *, helped: bool) -> Crew:
+        """Who should walk where one thread for each of so many shards, and `helped` or not, is the other way."""
+        chosen = Crew(shards, 1)
+        if not self.multiply_adds:
+            return chosen
+        least = self.nanoseconds(rows, chosen, helped=helped) / _WORTH_MEETING
+        members = 2
+        while members <= min(threads, _MOST_MEMBERS):
+            crew = Crew(min(threads // members, rows), members)
+            if (taken := self.nanoseconds(rows, crew)) < least:
+                chosen, least = crew, taken
+            members *= 2
+        return chosen
+
+    def nanoseconds(self, rows: int, crew: Crew, *, helped: bool = False) -> float:
+        """About how long a step takes; what runs ahead is somebody else's if the crew is `helped`."""
+        shards, members = crew
+        each = -(-rows // shards)
+        is_near = self.matrix_bytes <= members * near_bytes()
+        product = max(_COMPUTED * each, _NEAR if is_near else _FAR + _CROWDED * shards * members) * self.multiply_adds
+        ahead = 0.0 if helped else _COMPUTED * each * self.ahead
+        pointwise = _NUMBER * self.numbers * -(-each // members)
+        meeting = 0 if members == 1 else members * (_MEETING if shards * members == 2 else _CROWDED_MEETING)
+        return (product + ahead) / members + pointwise + meeting * self.stages
+
+
+def work_of(plan: Plan) -> Work:
+    """The work of a plan."""
+    program, ahead = plan.program, plan.program.ahead
+    return Work(
+        multiply_adds=_multiply_adds(program),
+        matrix_bytes=sum(matrix.rows * matrix.columns * matrix.dtype.itemsize for matrix in program.matrices),
+        ahead=0 if ahead is None else _multiply_adds(ahead.program),
+        numbers=sum(op.result.width for op in program.body),
+        stages=len(plan.stages),
+    )
+
+
+def _multiply_adds(program: LoopProgram) -> int:
+    matrices = (arg for op in program.body for arg in op.args if isinstance(arg, Matrix))
+    return sum(matrix.rows * matrix.columns for matrix in matrices)
+
+
+@cache
+def near_bytes() -> int:
+    """What a thread keeps near of its matrices: three quarters of the second cache of a processor."""
+    told = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+    try:
+        return 3 * 1024 * int(told.read_text().strip().removesuffix("K")) // 4
+    except (OSError, ValueError):
+        return 3 << 18

@@ -1,0 +1,87 @@
+"""Threads that walk through a shard side by side, and meet after every stage.
+
+Where rows are few, or a matrix is too large for a near cache, every thread that has rows of its own would fetch the
+whole matrix at every step. Threads that share their rows have some of its columns each: they multiply all rows with
+those, meet, do what is pointwise for some rows each, and meet again. Nobody adds numbers in another order for it.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from throughtime.backends.numba._ir import Builder, Value, integer
+from throughtime.backends.numba._waiting import waiting
+
+_OPEN = 8
+"""The number that is looked at lies on another cache line than the one that is counted."""
+
+_LOOKS = 20_000
+"""Who waits longer waits for somebody who does not run."""
+
+# A meeting is 64-bit numbers: how often somebody came, the function that lets others run, and how often all were there.
+MEETING = f"""
+define internal void @meet(ptr %meeting, i64 %members) {{
+entry:
+  %place = getelementptr i64, ptr %meeting, i64 {_OPEN}
+  %over = load atomic i64, ptr %place monotonic, align 8
+  %before = atomicrmw add ptr %meeting, i64 1 acq_rel, align 8
+  %came = add i64 %before, 1
+  %next = add i64 %over, 1
+  %all = mul i64 %next, %members
+  %last = icmp eq i64 %came, %all
+  br i1 %last, label %open, label %look
+open:
+  store atomic i64 %next, ptr %place release, align 8
+  ret void
+look:
+  %looks = phi i64 [ 0, %entry ], [ %more, %look_again ]
+  %now = load atomic i64, ptr %place acquire, align 8
+  %moved = icmp ne i64 %now, %over
+  br i1 %moved, label %end, label %again
+again:
+  %more = add i64 %looks, 1
+  %many = icmp sgt i64 %looks, {_LOOKS}
+  br i1 %many, label %let, label %look_again
+let:
+  %slot = getelementptr i64, ptr %meeting, i64 1
+  %give_way = load ptr, ptr %slot, align 8
+  %ignored = call i32 %give_way()
+  br label %look_again
+look_again:
+  br label %look
+end:
+  ret void
+}}
+"""
+
+
+class Meeting:
+    """What the threads of a shard look at. It must live as long as they walk."""
+
+    def __init__(self) -> None:
+        self._begin = array("q", (0, waiting().give_way, *[0] * (2 * _OPEN - 2)))
+        self._numbers = self._begin[:]
+        self.address = self._numbers.buffer_info()[0]
+
+    def begin(self) -> None:
+        """Nobody has come yet."""
+        self._numbers[:] = self._begin
+
+
+class Member:
+    """One of several threads, as it is written into a kernel: its part of what they share, and where it meets them."""
+
+    def __init__(self, builder: Builder, header: dict[str, Value]) -> None:
+        self._b, self.number, self.of = builder, header["member"], header["members"]
+        self._meeting = header["meeting"]
+
+    def part(self, count: Value) -> tuple[Value, Value]:
+        """From where, and up to where, of so many: nearly the same for everybody, the last has the most."""
+        b = self._b
+        ends = self.number, b.binary("add", self.number, integer(1))
+        first, last = (b.binary("sdiv", b.binary("mul", count, end), self.of) for end in ends)
+        return first, last
+
+    def meet(self) -> None:
+        """Wait until everybody is here."""
+        self._b.void(f"call void @meet({self._meeting}, {self.of})")

@@ -1,0 +1,257 @@
+"""Threads that walk through one shard side by side: the same bits as one that walks alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import throughtime as tt
+from loop_programs import (
+    arguments,
+    batch_major,
+    counter,
+    fed_lstm,
+    fed_lstm_backward,
+    interpret,
+    layer_norm,
+    lstm,
+    lstm_backward,
+    packed,
+    random_program,
+    shifts,
+    softmax,
+)
+from test_kernels import check_same
+from throughtime.backends._steps import Steps
+from throughtime.backends.numba import _crews, _launch, _shards, compile_loop
+from throughtime.backends.numba._crews import Crew, Work
+from throughtime.backends.numba._team import Team, team
+from throughtime.compiler._loop import LoopProgram
+
+pytestmark = [
+    pytest.mark.covers("kernels"),
+    pytest.mark.skipif(team() is None, reason="no OpenMP library here"),
+]
+
+MAKERS = [lstm, fed_lstm, lstm_backward, fed_lstm_backward, layer_norm, softmax, counter, shifts]
+BATCHES = [packed(*[1] * 30), packed(5, 5, 5, 3, 2, 2, 1, 1, 0), packed(*[9] * 4, *[4] * 9), batch_major(7, 5)]
+
+
+@pytest.fixture
+def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], None]]:
+    """Says how many threads there are, and how many of them walk through a shard, however small; nobody is too late."""
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(_shards, "SHARD_NANOSECONDS", 1)
+    monkeypatch.setattr(_launch, "_LATE", 1e9)
+    monkeypatch.setattr(_launch, "_help", _launch._Help())
+
+    def choose(count: int, members: int) -> None:
+        torch.set_num_threads(count)
+        chosen = lambda _, rows, *__, **___: Crew(min(count // members, rows), members)  # noqa: E731
+        monkeypatch.setattr(Work, "crew", chosen)
+
+    yield choose
+    torch.set_num_threads(threads)
+
+
+def check(program: LoopProgram, steps: Steps, rows: int, threads: int) -> None:
+    """Fail unless it is right, and to the bit what one thread leaves."""
+    given = arguments(program, steps, rows)
+    alone, expected = given.copy(), given.copy()
+    interpret(program, expected, steps, 0, len(steps.active))
+    kernel = compile_loop(program)
+    kernel.run(*alone.every(), steps, 0, len(steps.active), 1)
+    assert kernel.divide(steps, 0, len(steps.active), threads).is_joint
+    for _ in range(2):
+        here = given.copy()
+        kernel.run(*here.every(), steps, 0, len(steps.active), threads)
+        check_same(here.results(), expected.results())
+        assert all(map(torch.equal, here.results(), alone.results()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("make", MAKERS)
+def test_programs(make: Callable[..., LoopProgram], dtype: torch.dtype, crew: Callable[[int, int], None]) -> None:
+    crew(2, 2)
+    for units in (1, 19, 64):
+        for batch in BATCHES:
+            check(make(units, dtype), *batch, 2)
+
+
+@pytest.mark.parametrize(("threads", "members"), [(3, 3), (4, 2), (8, 8)])
+def test_crews_of_other_sizes(threads: int, members: int, crew: Callable[[int, int], None]) -> None:
+    crew(threads, members)
+    for make in (fed_lstm, lstm_backward, layer_norm):
+        # More members than panels, and more than rows.
+        for batch in BATCHES:
+            check(make(40, torch.float32), *batch, threads)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int, crew: Callable[[int, int], None]) -> None:
+    crew(2, 2)
+    check(random_program(seed, torch.float64), *packed(7, 7, 6, 4, 4, 1), 2)
+
+
+def test_some_of_the_steps(crew: Callable[[int, int], None]) -> None:
+    crew(2, 2)
+    program, (steps, rows) = fed_lstm(19, torch.float64), packed(*[3] * 30, *[2] * 20, *[1] * 20)
+    given = arguments(program, steps, rows)
+    expected = given.copy()
+    interpret(program, expected, steps, 0, 70)
+    kernel = compile_loop(program)
+    for first, last in ((0, 1), (1, 33), (33, 70)):
+        kernel.run(*given.every(), steps, first, last, 2)
+    check_same(given.results(), expected.results())
+
+
+def test_with_fewer_threads_than_members_nobody_begins() -> None:
+    together = team()
+    assert together is not None
+    calls = together.calls(0, [0] * (torch.get_num_threads() + 1))
+    before = calls[:]
+    # A call of the function at 0 would be the end of this process.
+    assert not together.run_at_once(calls)
+    assert calls == before
+
+
+@pytest.mark.parametrize("why", ["too few threads", "late", "forked"])
+def test_alone(why: str, crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    crew(4, 2)
+    asked: list[array[int]] = []
+    monkeypatch.setattr(Team, "run_at_once", lambda _, calls: bool(asked.append(calls)))
+    if why == "late":
+        _launch._help.wanted_from = float("inf")
+    if why == "forked":
+        monkeypatch.setattr(_launch, "is_usable", lambda: False)
+    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[3] * 20, *[1] * 20)
+    kernel, given = compile_loop(program), arguments(program, steps, rows)
+    expected = given.copy()
+    kernel.run(*expected.every(), steps, 0, 40, 1)
+    for _ in range(2):
+        here = given.copy()
+        kernel.run(*here.every(), steps, 0, 40, 4)
+        assert all(map(torch.equal, here.results(), expected.results()))
+    assert len(asked) == (2 if why == "too few threads" else 0)
+    # And together again.
+    monkeypatch.undo()
+    crew(4, 2)
+    here = given.copy()
+    kernel.run(*here.every(), steps, 0, 40, 4)
+    assert all(map(torch.equal, here.results(), expected.results()))
+
+
+def test_who_is_late_is_not_waited_for_soon(crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    crew(2, 2)
+    monkeypatch.setattr(_launch, "_LATE", -1.0)
+    program, (steps, rows) = lstm(19, torch.float32), packed(*[1] * 20)
+    kernel, given = compile_loop(program), arguments(program, steps, rows)
+    kernel.run(*given.every(), steps, 0, 20, 2)
+    assert _launch._help.wanted_from > 0
+
+
+def test_threads_at_once(crew: Callable[[int, int], None]) -> None:
+    crew(2, 2)
+    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[2] * 40)
+    kernel, given = compile_loop(program), arguments(program, steps, rows)
+    expected = given.copy()
+    kernel.run(*expected.every(), steps, 0, 40, 1)
+
+    def work(_: int) -> bool:
+        torch.set_num_threads(2)
+        here = given.copy()
+        kernel.run(*here.every(), steps, 0, 40, 2)
+        return all(map(torch.equal, here.results(), expected.results()))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(work, range(60)))
+
+
+LIMITED = """
+import torch, throughtime as tt
+results = []
+cell, inputs = tt.LSTMCell(256, input_size=16), torch.randn(1, 40, 16)
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    results.append(tt.dynamic_rnn(cell, inputs, dtype=torch.float32)[0])
+assert torch.equal(*results)
+print("the same")
+"""
+
+
+@pytest.mark.parametrize("limit", ["1", "2"])
+def test_a_limit_for_threads(limit: str) -> None:
+    """OpenMP may give fewer threads than were asked for."""
+    environment = {**os.environ, "OMP_THREAD_LIMIT": limit}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False, timeout=100, env=environment
+    )
+    assert done.stdout == "the same\n", done.stderr
+
+
+@pytest.mark.parametrize("make", [tt.LSTMCell, tt.GRUCell, tt.BasicRNNCell, tt.cells.LayerNormBasicLSTMCell])
+def test_cells(make: Callable[[int], tt.RNNCell], crew: Callable[[int, int], None]) -> None:
+    torch.manual_seed(0)
+    inputs, cell, results = torch.randn(3, 25, 23, requires_grad=True), make(37), []
+    for threads in (1, 2):
+        crew(threads, threads)
+        outputs, _ = tt.dynamic_rnn(cell, inputs, [25, 4, 17], dtype=torch.float32)
+        results.append([outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, *cell.parameters()])])
+    one, two = results
+    assert torch.equal(one[0], two[0])
+    # What torch multiplies and sums up beside kernels may be rounded otherwise by two threads.
+    for got, expected in zip(two, one, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_after_a_fork(crew: Callable[[int, int], None]) -> None:
+    crew(2, 2)
+    cell, inputs = tt.LSTMCell(32, input_size=32), torch.randn(1, 100, 32)
+    with torch.no_grad():
+        for _ in range(3):
+            expected, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+        child = os.fork()
+        if child == 0:
+            outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+            os._exit(0 if torch.equal(outputs, expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def work_of_lstm(inputs: int, units: int) -> Work:
+    return Work(4 * units * units, 16 * units * units, 4 * inputs * units, 14 * units, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "threads", "members"),
+    [
+        (1, 64, 2, 1),
+        (1, 128, 2, 1),
+        (1, 256, 2, 2),
+        (1, 512, 16, 8),
+        (8, 256, 2, 1),
+        (8, 256, 16, 4),
+        (32, 128, 16, 1),
+        (32, 512, 16, 4),
+        (128, 256, 16, 1),
+        (1, 512, 1, 1),
+    ],
+)
+def test_who_walks(rows: int, units: int, threads: int, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows, and matrices that are too large for one: by several; many rows: each by one."""
+    monkeypatch.setattr(_crews, "near_bytes", lambda: 3 << 19)
+    shards = min(threads, -(-rows // 2))
+    crew = work_of_lstm(units, units).crew(rows, shards, threads, helped=shards == 1)
+    assert crew.members == members
+    assert crew.shards * crew.members <= threads
+    assert crew.shards <= rows
+
+
+def test_without_products_nobody_meets() -> None:
+    assert Work(0, 0, 0, 1000, 1).crew(1, 1, 16, helped=False) == Crew(1, 1)
