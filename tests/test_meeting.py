@@ -32,6 +32,7 @@ from test_kernels import check_same
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _crews, _launch, _shards, compile_loop
 from throughtime.backends.numba._crews import Crew, Work
+from throughtime.backends.numba._meeting import nanoseconds_to_meet
 from throughtime.backends.numba._team import Team, team
 from throughtime.compiler._loop import LoopProgram
 
@@ -246,6 +247,7 @@ def work_of_lstm(inputs: int, units: int) -> Work:
 def test_who_walks(rows: int, units: int, threads: int, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows, and matrices that are too large for one: by several; many rows: each by one."""
     monkeypatch.setattr(_crews, "near_bytes", lambda: 3 << 19)
+    monkeypatch.setattr(_crews, "nanoseconds_to_meet", lambda members: 80.0 if threads == 2 else 120.0 * members)
     shards = min(threads, -(-rows // 2))
     crew = work_of_lstm(units, units).crew(rows, shards, threads, helped=shards == 1)
     assert crew.members == members
@@ -255,3 +257,19 @@ def test_who_walks(rows: int, units: int, threads: int, members: int, monkeypatc
 
 def test_without_products_nobody_meets() -> None:
     assert Work(0, 0, 0, 1000, 1).crew(1, 1, 16, helped=False) == Crew(1, 1)
+
+
+def test_where_meetings_take_long_nobody_meets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_crews, "nanoseconds_to_meet", lambda _: 1e6)
+    assert work_of_lstm(512, 512).crew(1, 1, 2, helped=True) == Crew(1, 1)
+
+
+def test_how_long_it_takes_to_meet() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert 0 <= nanoseconds_to_meet.__wrapped__(2) < 1e9
+        # With fewer threads than members nobody can.
+        assert nanoseconds_to_meet.__wrapped__(3) == float("inf")
+    finally:
+        torch.set_num_threads(threads)

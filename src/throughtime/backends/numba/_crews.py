@@ -1,8 +1,8 @@
 """How many threads walk through a shard of rows: one, or several side by side.
 
 One that has its rows for itself waits for nobody. But it goes through all matrices at every step, and of few rows that
-is all it does: with 16 threads, 8 rows and 256 units, four of them at each two rows take three times as long as four at
-each matrix. The figures below were fitted to two processors of a kind of 2022 and to 16 of 2023.
+is all it does. Several share the matrix, but have to meet. What both ways take is estimated, with figures that fit two
+processors of one kind and 16 of another; what it takes to meet differs too much for that, and is measured.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from throughtime.backends.numba._meeting import nanoseconds_to_meet
 from throughtime.backends.numba._plan import Plan
 from throughtime.compiler._loop import LoopProgram, Matrix
 
@@ -19,10 +20,10 @@ from throughtime.compiler._loop import LoopProgram, Matrix
 # cache that is near or from one that is far, where threads get into each other's way.
 _COMPUTED, _NEAR, _FAR, _CROWDED = 0.02, 0.036, 0.07, 0.004
 _NUMBER = 0.2
-_MEETING, _CROWDED_MEETING = 75, 200
-"""Nanoseconds for each member until all have met, if two are all that walk and if there are more."""
+_MEETING, _CROWDED_MEETING = 2.0, 3.0
+"""Times the time to meet, in the only shard and in one of several: members miss in their caches what others wrote."""
 _MOST_MEMBERS = 8
-_WORTH_MEETING = 1.1
+_WORTH_MEETING = 1.15
 """How much faster several must be."""
 
 
@@ -56,21 +57,26 @@ class Work:
         members = 2
         while members <= min(threads, _MOST_MEMBERS):
             crew = Crew(min(threads // members, rows), members)
-            if (taken := self.nanoseconds(rows, crew)) < least:
+            taken = self.nanoseconds(rows, crew)
+            # To meet is measured only where it matters.
+            if taken < least and (taken := taken + self._meetings(crew)) < least:
                 chosen, least = crew, taken
             members *= 2
         return chosen
 
     def nanoseconds(self, rows: int, crew: Crew, *, helped: bool = False) -> float:
-        """About how long a step takes; what runs ahead is somebody else's if the crew is `helped`."""
+        """About how long a step takes without meetings; what runs ahead is somebody else's if the crew is `helped`."""
         shards, members = crew
         each = -(-rows // shards)
         is_near = self.matrix_bytes <= members * near_bytes()
         product = max(_COMPUTED * each, _NEAR if is_near else _FAR + _CROWDED * shards * members) * self.multiply_adds
         ahead = 0.0 if helped else _COMPUTED * each * self.ahead
         pointwise = _NUMBER * self.numbers * -(-each // members)
-        meeting = 0 if members == 1 else members * (_MEETING if shards * members == 2 else _CROWDED_MEETING)
-        return (product + ahead) / members + pointwise + meeting * self.stages
+        return (product + ahead) / members + pointwise
+
+    def _meetings(self, crew: Crew) -> float:
+        factor = _MEETING if crew.shards == 1 else _CROWDED_MEETING
+        return factor * nanoseconds_to_meet(crew.members) * self.stages
 
 
 def work_of(plan: Plan) -> Work:

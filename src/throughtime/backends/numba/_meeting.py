@@ -8,8 +8,12 @@ those, meet, do what is pointwise for some rows each, and meet again. Nobody add
 from __future__ import annotations
 
 from array import array
+from functools import cache
+from time import perf_counter
 
 from throughtime.backends.numba._ir import Builder, Value, integer
+from throughtime.backends.numba._library import load
+from throughtime.backends.numba._team import team
 from throughtime.backends.numba._waiting import waiting
 
 _OPEN = 8
@@ -85,3 +89,48 @@ class Member:
     def meet(self) -> None:
         """Wait until everybody is here."""
         self._b.void(f"call void @meet({self._meeting}, {self.of})")
+
+
+# The list has a meeting, how many come to it, and how often.
+_OFTEN = """
+define void @often(ptr %list) {
+entry:
+  %members_slot = getelementptr i64, ptr %list, i64 1
+  %times_slot = getelementptr i64, ptr %list, i64 2
+  %meeting = load ptr, ptr %list, align 8
+  %members = load i64, ptr %members_slot, align 8
+  %times = load i64, ptr %times_slot, align 8
+  br label %loop
+loop:
+  %index = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void @meet(ptr %meeting, i64 %members)
+  %next = add i64 %index, 1
+  %more = icmp slt i64 %next, %times
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+"""
+_TIMES, _TRIES = 101, 7
+
+
+@cache
+def nanoseconds_to_meet(members: int) -> float:
+    """How long it takes so many threads to meet here, if nobody keeps them from it.
+
+    It is measured, in less than a millisecond: 80 ns for two processors that share a cache, 350 for two that do not.
+    """
+    together, meeting, taken = team(), Meeting(), {}
+    assert together is not None
+    library = load(MEETING + _OFTEN)
+    for times in (1, _TIMES):
+        numbers = array("q", (meeting.address, members, times))
+        calls, tries = together.calls(library.address("often"), [numbers.buffer_info()[0]] * members), []
+        for _ in range(_TRIES):
+            meeting.begin()
+            start = perf_counter()
+            if not together.run_at_once(calls):
+                return float("inf")
+            tries.append(perf_counter() - start)
+        taken[times] = min(tries)
+    return max(0.0, 1e9 * (taken[_TIMES] - taken[1]) / (_TIMES - 1))
