@@ -164,7 +164,11 @@ from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
 _shards.SHARD_NANOSECONDS = _shards.HELP_NANOSECONDS = 1
 _launch.is_usable = lambda: False
 class Stop(BaseException): pass
-def stop(*_): raise Stop
+# A signal that another thread was given may be noticed late.
+armed = False
+def stop(*_):
+    if armed:
+        raise Stop
 signal.signal(signal.SIGALRM, stop)
 cases = []
 for program, counts in ((fed_lstm(19, torch.float32), [1] * 101), (lstm(16, torch.float32), [8] * 40)):
@@ -173,16 +177,21 @@ for program, counts in ((fed_lstm(19, torch.float32), [1] * 101), (lstm(16, torc
     expected = given.copy()
     kernel = compile_loop(program)
     kernel.run(*expected.every(), steps, 0, len(counts), 1)
+    # What is compiled for it: to interrupt that is no matter of ours.
+    kernel.run(*given.copy().every(), steps, 0, len(counts), 2)
     cases.append((kernel, steps, given, expected))
 start, stopped, done = time.monotonic(), 0, 0
 while time.monotonic() - start < 3 or min(stopped, done) < 200:
     for kernel, steps, given, expected in cases:
         here = given.copy()
         try:
+            armed = True
             signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 3e-4 * 4 ** random.randrange(4)))
             kernel.run(*here.every(), steps, 0, len(steps.active), 2)
             signal.setitimer(signal.ITIMER_REAL, 0)
+            armed = False
         except Stop:
+            armed = False
             stopped += 1
             assert not _pool._pool.lock.locked()
             continue
