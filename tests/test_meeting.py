@@ -30,9 +30,9 @@ from loop_programs import (
 )
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import _crews, _launch, _shards, compile_loop
+from throughtime.backends.numba import _crews, _launch, _meeting, _shards, compile_loop
 from throughtime.backends.numba._crews import Crew, Work
-from throughtime.backends.numba._meeting import nanoseconds_to_meet
+from throughtime.backends.numba._meeting import Meeting, nanoseconds_to_meet
 from throughtime.backends.numba._team import Team, team
 from throughtime.compiler._loop import LoopProgram
 
@@ -156,6 +156,25 @@ def test_who_is_late_is_not_waited_for_soon(crew: Callable[[int, int], None], mo
     kernel, given = compile_loop(program), arguments(program, steps, rows)
     kernel.run(*given.every(), steps, 0, 20, 2)
     assert _launch._help.wanted_from > 0
+
+
+@pytest.mark.parametrize("make", [lstm, fed_lstm, lstm_backward, fed_lstm_backward])
+def test_who_is_late_too_often_is_left_behind(
+    make: Callable[..., LoopProgram], crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a walk: the first member goes on alone, and the next walk does not wait for others."""
+    crew(4, 2)
+    begin, too_often = Meeting.begin, _meeting._PATIENCE
+
+    def late(meeting: Meeting, members: int) -> None:
+        begin(meeting, members)
+        meeting._numbers[_meeting._LATE] = too_often
+
+    monkeypatch.setattr(Meeting, "begin", late)
+    for batch in BATCHES:
+        monkeypatch.setattr(_launch, "_help", _launch._Help())
+        check(make(19, torch.float32), *batch, 4)
+        assert _launch._help.wanted_from > 0
 
 
 def test_threads_at_once(crew: Callable[[int, int], None]) -> None:

@@ -23,7 +23,7 @@ _NUMBER = 0.2
 _MEETING, _CROWDED_MEETING = 2.0, 3.0
 """Times the time to meet, in the only shard and in one of several: members miss in their caches what others wrote."""
 _MOST_MEMBERS = 8
-_WORTH_MEETING = 1.15
+_WORTH_MEETING = 1.1
 """How much faster several must be."""
 
 

@@ -284,8 +284,9 @@ class _Walk(_Function):
     def _walk(self, ahead: Ahead, blocks: Value, assisted: Value | None) -> None:
         b, relay = self.b, self.header["relay"]
         with b.loop(blocks, stem="block") as (block, _):
-            if assisted is None:
+            if self.member is not None:
                 b.void(f"call void @prepare({self.frame}, {block.index})")
+                self.member.leave()
             else:
                 with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
                     b.void(f"call void @prepare({self.frame}, {block.index})")
@@ -390,7 +391,9 @@ class _Preparation(_Function):
         with b.loop(steps, carry=[integer(0)], stem="gathered") as (gathered, (place,)):
             step, rows = self.step_of(b.binary("add", start, gathered.index))
             some = b.compare("sgt", rows, integer(0))
-            with b.when(some if self.member is None else b.binary("and", some, self._is_mine(gathered.index))):
+            if self.member is not None:
+                some = b.binary("and", some, self.member.takes_turn(gathered.index))
+            with b.when(some):
                 self._gather(arrays, step, place, rows)
             total = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
             gathered.feed(place, total)
@@ -399,12 +402,6 @@ class _Preparation(_Function):
         with b.when(b.compare("sgt", total, integer(0))):
             self.stages.emit(arrays, total, edge, integer(0))
         return b
-
-    def _is_mine(self, step: Value) -> Value:
-        """Whether this member gathers the rows of a step: they take turns."""
-        assert self.member is not None
-        turn = self.b.binary("srem", step, self.member.of)
-        return self.b.compare("eq", turn, self.member.number)
 
     def _gather(self, arrays: Arrays, step: Value, place: Value, rows: Value) -> None:
         """The rows of a step, behind those of the steps before it in the block."""

@@ -223,6 +223,14 @@ class Builder:
         self.jump(after)
         self._open(after)
 
+    def leave_if(self, truth: Value) -> None:
+        """Return from the function if `truth`."""
+        inside, after = self.label("leave"), self.label("after")
+        self.void(f"br {truth}, label %{inside}, label %{after}")
+        self._open(inside)
+        self.void("ret void")
+        self._open(after)
+
     @contextmanager
     def loop(
         self,

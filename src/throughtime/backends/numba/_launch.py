@@ -119,9 +119,7 @@ class Launch:
         if self._relay is not None:
             self._relay.begin()
         else:
-            self._packing.run()
-        for meeting in self._meetings:
-            meeting.begin()
+            self._packing.run(alone=self._division.is_joint and perf_counter() < _help.wanted_from)
         self._walk()
 
     def _aim(self, matrices: Matrices) -> None:
@@ -168,23 +166,25 @@ class Launch:
 
     def _walk_jointly(self, together: Team | None) -> None:
         """All members at once; where they would wait for each other too long, or cannot be had, one for each shard."""
-        begun = perf_counter()
-        if together is not None and begun >= _help.wanted_from and together.run_at_once(self._calls):
-            _help.came(begun, self._division)
-            return
-        members = self._division.members
+        begun, members = perf_counter(), self._division.members
+        if together is not None and begun >= _help.wanted_from:
+            self._expect(members)
+            if together.run_at_once(self._calls):
+                _help.came(begun, self._division, late=any(meeting.was_left for meeting in self._meetings))
+                return
         starts = self._starts[::members]
-        self._note_members(1)
-        if together is None:
+        self._expect(1)
+        if together is not None and len(starts) > 1:
+            together.run(self._code.address, starts)
+        else:
             for start in starts:
                 self._code.function(start)
-        else:
-            together.run(self._code.address, starts)
-        self._note_members(members)
 
-    def _note_members(self, count: int) -> None:
+    def _expect(self, members: int) -> None:
+        for meeting in self._meetings:
+            meeting.begin(members)
         for frame in self._frames:
-            frame[_MEMBERS] = count
+            frame[_MEMBERS] = members
 
 
 class _Help:
@@ -197,10 +197,10 @@ class _Help:
     def __init__(self) -> None:
         self.wanted_from, self._pause = 0.0, _SHORTEST_PAUSE
 
-    def came(self, begun: float, division: Division) -> None:
-        """Note that a walk is over that was helped."""
+    def came(self, begun: float, division: Division, *, late: bool = False) -> None:
+        """Note that a walk is over that was helped, if not too late."""
         now = perf_counter()
-        if now - begun > 3e-9 * division.nanoseconds + _LATE:
+        if late or now - begun > 3e-9 * division.nanoseconds + _LATE:
             self.wanted_from, self._pause = now + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         else:
             self._pause = _SHORTEST_PAUSE

@@ -16,25 +16,36 @@ from throughtime.backends.numba._library import load
 from throughtime.backends.numba._team import team
 from throughtime.backends.numba._waiting import waiting
 
-_OPEN = 8
-"""The number that is looked at lies on another cache line than the one that is counted."""
+_COUNT, _LATE, _OVER, _MEMBERS = 0, 2, 8, 9
+"""Places of numbers. What is looked at lies on another cache line than what is counted."""
 
 _LOOKS = 20_000
-"""Who waits longer waits for somebody who does not run."""
+"""Who waits longer, tens of microseconds, waits for somebody who does not run."""
+_PATIENCE = 4
+"""How often that may be before the others are no longer waited for."""
 
-# A meeting is 64-bit numbers: how often somebody came, the function that lets others run, and how often all were there.
+# A meeting is 64-bit numbers: how often somebody came, the function that lets others run, how often somebody was late,
+# how often all were there, and how many are expected. Whoever comes last and finds that somebody was late too often
+# expects the first member alone from then on.
 MEETING = f"""
-define internal void @meet(ptr %meeting, i64 %members) {{
+define internal void @meet(ptr %meeting) {{
 entry:
-  %place = getelementptr i64, ptr %meeting, i64 {_OPEN}
+  %place = getelementptr i64, ptr %meeting, i64 {_OVER}
+  %late_place = getelementptr i64, ptr %meeting, i64 {_LATE}
+  %members_place = getelementptr i64, ptr %meeting, i64 {_MEMBERS}
+  %members = load i64, ptr %members_place, align 8
   %over = load atomic i64, ptr %place monotonic, align 8
   %before = atomicrmw add ptr %meeting, i64 1 acq_rel, align 8
   %came = add i64 %before, 1
-  %next = add i64 %over, 1
-  %all = mul i64 %next, %members
-  %last = icmp eq i64 %came, %all
+  %last = icmp eq i64 %came, %members
   br i1 %last, label %open, label %look
 open:
+  %late = load atomic i64, ptr %late_place monotonic, align 8
+  %impatient = icmp sge i64 %late, {_PATIENCE}
+  %expected = select i1 %impatient, i64 1, i64 %members
+  store i64 %expected, ptr %members_place, align 8
+  store atomic i64 0, ptr %meeting monotonic, align 8
+  %next = add i64 %over, 1
   store atomic i64 %next, ptr %place release, align 8
   ret void
 look:
@@ -44,12 +55,15 @@ look:
   br i1 %moved, label %end, label %again
 again:
   %more = add i64 %looks, 1
-  %many = icmp sgt i64 %looks, {_LOOKS}
+  %many = icmp sge i64 %looks, {_LOOKS}
   br i1 %many, label %let, label %look_again
 let:
+  %first = icmp eq i64 %looks, {_LOOKS}
+  %one = zext i1 %first to i64
+  %ignored = atomicrmw add ptr %late_place, i64 %one monotonic, align 8
   %slot = getelementptr i64, ptr %meeting, i64 1
   %give_way = load ptr, ptr %slot, align 8
-  %ignored = call i32 %give_way()
+  %nothing = call i32 %give_way()
   br label %look_again
 look_again:
   br label %look
@@ -63,13 +77,19 @@ class Meeting:
     """What the threads of a shard look at. It must live as long as they walk."""
 
     def __init__(self) -> None:
-        self._begin = array("q", (0, waiting().give_way, *[0] * (2 * _OPEN - 2)))
+        self._begin = array("q", (0, waiting().give_way, *[0] * (2 * _OVER - 2)))
         self._numbers = self._begin[:]
         self.address = self._numbers.buffer_info()[0]
 
-    def begin(self) -> None:
-        """Nobody has come yet."""
+    def begin(self, members: int) -> None:
+        """Nobody has come yet, of so many."""
         self._numbers[:] = self._begin
+        self._numbers[_MEMBERS] = members
+
+    @property
+    def was_left(self) -> bool:
+        """Whether somebody was late too often."""
+        return self._numbers[_LATE] >= _PATIENCE
 
 
 class Member:
@@ -81,29 +101,41 @@ class Member:
 
     def part(self, count: Value) -> tuple[Value, Value]:
         """From where, and up to where, of so many: nearly the same for everybody, the last has the most."""
-        b = self._b
+        b, members = self._b, self._expected()
         ends = self.number, b.binary("add", self.number, integer(1))
-        first, last = (b.binary("sdiv", b.binary("mul", count, end), self.of) for end in ends)
+        first, last = (b.binary("sdiv", b.binary("mul", count, end), members) for end in ends)
         return first, last
 
     def meet(self) -> None:
-        """Wait until everybody is here."""
-        self._b.void(f"call void @meet({self._meeting}, {self.of})")
+        """Wait until everybody is here; leave if one is not expected any more."""
+        self._b.void(f"call void @meet({self._meeting})")
+        self.leave()
+
+    def leave(self) -> None:
+        """Return, if one is not expected any more."""
+        self._b.leave_if(self._b.compare("sge", self.number, self._expected()))
+
+    def takes_turn(self, number: Value) -> Value:
+        """Whether it is this member's turn."""
+        turn = self._b.binary("srem", number, self._expected())
+        return self._b.compare("eq", turn, self.number)
+
+    def _expected(self) -> Value:
+        """How many members there are now."""
+        return self._b.load("i64", self._b.advance(self._meeting, _MEMBERS, 8))
 
 
-# The list has a meeting, how many come to it, and how often.
+# The list has a meeting, and how often to come to it.
 _OFTEN = """
 define void @often(ptr %list) {
 entry:
-  %members_slot = getelementptr i64, ptr %list, i64 1
-  %times_slot = getelementptr i64, ptr %list, i64 2
+  %times_slot = getelementptr i64, ptr %list, i64 1
   %meeting = load ptr, ptr %list, align 8
-  %members = load i64, ptr %members_slot, align 8
   %times = load i64, ptr %times_slot, align 8
   br label %loop
 loop:
   %index = phi i64 [ 0, %entry ], [ %next, %loop ]
-  call void @meet(ptr %meeting, i64 %members)
+  call void @meet(ptr %meeting)
   %next = add i64 %index, 1
   %more = icmp slt i64 %next, %times
   br i1 %more, label %loop, label %end
@@ -111,7 +143,7 @@ end:
   ret void
 }
 """
-_TIMES, _TRIES = 101, 7
+_TIMES, _TRIES = 26, 40
 
 
 @cache
@@ -124,10 +156,10 @@ def nanoseconds_to_meet(members: int) -> float:
     assert together is not None
     library = load(MEETING + _OFTEN)
     for times in (1, _TIMES):
-        numbers = array("q", (meeting.address, members, times))
+        numbers = array("q", (meeting.address, times))
         calls, tries = together.calls(library.address("often"), [numbers.buffer_info()[0]] * members), []
         for _ in range(_TRIES):
-            meeting.begin()
+            meeting.begin(members)
             start = perf_counter()
             if not together.run_at_once(calls):
                 return float("inf")

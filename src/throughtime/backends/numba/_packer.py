@@ -77,9 +77,9 @@ class Packing:
             self._lists += [job_list([packer.share(job, n, shares) for packer, job in pairs]) for n in range(shares)]
         self._whole, *self._shares = [jobs.buffer_info()[0] for jobs in self._lists]
 
-    def run(self) -> None:
+    def run(self, *, alone: bool = False) -> None:
         call, address = _pack_all()
-        if self._shares and is_usable() and (together := team()) is not None:
+        if self._shares and not alone and is_usable() and (together := team()) is not None:
             together.run(address, self._shares)
         else:
             call(self._whole)
