@@ -95,7 +95,8 @@ class Launch:
         # The panels come first, then the scratch memory of each shard.
         self._panels = [memory + place for place in code.panels]
         self._frames = _frames(code, division, memory + code.packed_bytes)
-        self._meetings = [Meeting() for _ in division.shards] if division.is_joint else []
+        step_nanoseconds = division.nanoseconds / max(1, division.last - division.first)
+        self._meetings = [Meeting(step_nanoseconds) for _ in division.shards] if division.is_joint else []
         for place, frame in enumerate(self._frames if division.is_joint else ()):
             frame[_MEETING] = self._meetings[place // division.members].address
         self._starts = [frame.buffer_info()[0] for frame in self._frames]

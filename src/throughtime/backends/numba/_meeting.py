@@ -7,6 +7,7 @@ those, meet, do what is pointwise for some rows each, and meet again. Nobody add
 
 from __future__ import annotations
 
+import ctypes
 from array import array
 from functools import cache
 from time import perf_counter
@@ -16,17 +17,21 @@ from throughtime.backends.numba._library import load
 from throughtime.backends.numba._team import team
 from throughtime.backends.numba._waiting import waiting
 
-_COUNT, _LATE, _OVER, _MEMBERS = 0, 2, 8, 9
+_LATE, _OVER, _MEMBERS = 4, 8, 9
 """Places of numbers. What is looked at lies on another cache line than what is counted."""
 
 _LOOKS = 20_000
-"""Who waits longer, tens of microseconds, waits for somebody who does not run."""
+"""About ten microseconds: who waits longer lets others run."""
+_MONOTONIC = 1
+"""The clock that Linux has under this number; there is no team anywhere else."""
 _PATIENCE = 4
-"""How often that may be before the others are no longer waited for."""
+"""How often somebody may be late before nobody waits for the others any more."""
+_LATE_NANOSECONDS = 200_000
+"""Who is waited for so long, and another step, does not run: several want a processor."""
 
-# A meeting is 64-bit numbers: how often somebody came, the function that lets others run, how often somebody was late,
-# how often all were there, and how many are expected. Whoever comes last and finds that somebody was late too often
-# expects the first member alone from then on.
+# A meeting is 64-bit numbers: how often somebody came, the functions that let others run and that tell the time, after
+# how many nanoseconds somebody is late, and how often that was; how often all were there, and how many are expected.
+# Whoever comes last and finds that somebody was late too often expects the first member alone from then on.
 MEETING = f"""
 define internal void @meet(ptr %meeting) {{
 entry:
@@ -49,35 +54,79 @@ open:
   store atomic i64 %next, ptr %place release, align 8
   ret void
 look:
-  %looks = phi i64 [ 0, %entry ], [ %more, %look_again ]
+  %looks = phi i64 [ 0, %entry ], [ %more, %again ]
   %now = load atomic i64, ptr %place acquire, align 8
   %moved = icmp ne i64 %now, %over
   br i1 %moved, label %end, label %again
 again:
   %more = add i64 %looks, 1
-  %many = icmp sge i64 %looks, {_LOOKS}
-  br i1 %many, label %let, label %look_again
-let:
-  %first = icmp eq i64 %looks, {_LOOKS}
+  %many = icmp sge i64 %more, {_LOOKS}
+  br i1 %many, label %wait, label %look
+wait:
+  call void @wait(ptr %meeting, i64 %over)
+  br label %end
+end:
+  ret void
+}}
+
+define internal void @wait(ptr %meeting, i64 %over) noinline {{
+entry:
+  %place = getelementptr i64, ptr %meeting, i64 {_OVER}
+  %way_slot = getelementptr i64, ptr %meeting, i64 1
+  %limit_slot = getelementptr i64, ptr %meeting, i64 3
+  %late_place = getelementptr i64, ptr %meeting, i64 {_LATE}
+  %give_way = load ptr, ptr %way_slot, align 8
+  %limit = load i64, ptr %limit_slot, align 8
+  %begun = call i64 @time(ptr %meeting)
+  br label %look
+look:
+  %was_late = phi i1 [ false, %entry ], [ %is_late, %note ]
+  %nothing = call i32 %give_way()
+  %now = load atomic i64, ptr %place acquire, align 8
+  %moved = icmp ne i64 %now, %over
+  br i1 %moved, label %end, label %note
+note:
+  %time = call i64 @time(ptr %meeting)
+  %waited = sub i64 %time, %begun
+  %is_late = icmp sgt i64 %waited, %limit
+  %first = icmp ugt i1 %is_late, %was_late
   %one = zext i1 %first to i64
   %ignored = atomicrmw add ptr %late_place, i64 %one monotonic, align 8
-  %slot = getelementptr i64, ptr %meeting, i64 1
-  %give_way = load ptr, ptr %slot, align 8
-  %nothing = call i32 %give_way()
-  br label %look_again
-look_again:
   br label %look
 end:
   ret void
 }}
+
+define internal i64 @time(ptr %meeting) {{
+  %pair = alloca [2 x i64], align 8
+  %slot = getelementptr i64, ptr %meeting, i64 2
+  %clock = load ptr, ptr %slot, align 8
+  %nothing = call i32 %clock(i32 {_MONOTONIC}, ptr %pair)
+  %seconds = load i64, ptr %pair, align 8
+  %rest = getelementptr i64, ptr %pair, i64 1
+  %more = load i64, ptr %rest, align 8
+  %scaled = mul i64 %seconds, 1000000000
+  %total = add i64 %scaled, %more
+  ret i64 %total
+}}
 """
 
 
-class Meeting:
-    """What the threads of a shard look at. It must live as long as they walk."""
+@cache
+def _clock() -> int:
+    return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
-    def __init__(self) -> None:
-        self._begin = array("q", (0, waiting().give_way, *[0] * (2 * _OVER - 2)))
+
+class Meeting:
+    """What the threads of a shard look at. It must live as long as they walk.
+
+    One of them would take so many nanoseconds for a step.
+    """
+
+    def __init__(self, step_nanoseconds: float) -> None:
+        late = _LATE_NANOSECONDS + int(step_nanoseconds)
+        head = (0, waiting().give_way, _clock(), late)
+        self._begin = array("q", (*head, *[0] * (2 * _OVER - len(head))))
         self._numbers = self._begin[:]
         self.address = self._numbers.buffer_info()[0]
 
@@ -152,7 +201,7 @@ def nanoseconds_to_meet(members: int) -> float:
 
     It is measured, in less than a millisecond: 80 ns for two processors that share a cache, 350 for two that do not.
     """
-    together, meeting, taken = team(), Meeting(), {}
+    together, meeting, taken = team(), Meeting(0.0), {}
     assert together is not None
     library = load(MEETING + _OFTEN)
     for times in (1, _TIMES):
