@@ -110,15 +110,16 @@ def swap_memory(content: dict[str, Any]) -> str:
 
 
 def table(name: str) -> str:
-    """The table of that name, made anew."""
+    """The table of that name, made anew; `NAME-on-16-threads` has what NAME gave on another machine."""
     if name == "goals":
         return all_goals()
-    if name != "swap-memory" and name not in LAYOUTS:
+    what = name.partition("-on-")[0]
+    if what != "swap-memory" and what not in LAYOUTS:
         sys.exit(f"got a table {name!r}, expected one of: {', '.join(['goals', 'swap-memory', *LAYOUTS])}")
     content = newest(name)
     if content is None:
         return UNMEASURED
-    return swap_memory(content) if name == "swap-memory" else suite(name, content)
+    return swap_memory(content) if what == "swap-memory" else suite(what, content)
 
 
 def rewritten(text: str) -> str:
