@@ -277,7 +277,23 @@ def shifts(units: int, dtype: torch.dtype) -> LoopProgram:
     return make(w, "shifts", carried=carried, stored=[late, a, before, fixed, d, d], **inputs)
 
 
-PROGRAMS = (lstm, lstm_backward, fed_lstm, fed_lstm_backward, layer_norm, softmax, counter, shifts)
+def swap(units: int, dtype: torch.dtype) -> LoopProgram:
+    """Two states that change places, through a product each: what the one reads, the other replaces."""
+    w = Writer(dtype)
+    left, right = w.row("left", units), w.row("right", units)
+    matrices = [Matrix(name, units, units, dtype) for name in ("to_left", "to_right")]
+    new_left, new_right = w("product", right, matrices[0], width=units), w("product", left, matrices[1], width=units)
+    return make(
+        w,
+        "swap",
+        carried=[Carry(left, new_left), Carry(right, new_right)],
+        stored=[w("add", new_left, new_right)],
+        streams=[],
+        matrices=matrices,
+    )
+
+
+PROGRAMS = (lstm, lstm_backward, fed_lstm, fed_lstm_backward, layer_norm, softmax, counter, shifts, swap)
 
 
 def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:

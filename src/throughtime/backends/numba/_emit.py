@@ -223,7 +223,7 @@ class _Function:
             else:
                 # Every member has its own.
                 arrays[key] = Array(b.advance(place, self.member.number, size), integer(0))
-                place = b.advance(place, self.member.of, size)
+                place = b.advance(place, self.member.room_for, size)
         return arrays, place
 
     def room_of(self, block: Value) -> tuple[Arrays, Value]:
@@ -269,7 +269,7 @@ class _Walk(_Function):
         """Some steps at a time, as they are prepared; or prepare them for another who walks."""
         b, relay = self.b, self.header["relay"]
         if self.member is not None:
-            self._walk(ahead, blocks, None)
+            self._walk(ahead, blocks, Value("i1", "false"))
             return
         walks = b.compare("eq", self.header["assists"], integer(0))
         with b.when(walks):
@@ -281,7 +281,7 @@ class _Walk(_Function):
         with b.when(b.negated(walks)):
             b.void(f"call void @assist({self.frame}, {relay}, {blocks})")
 
-    def _walk(self, ahead: Ahead, blocks: Value, assisted: Value | None) -> None:
+    def _walk(self, ahead: Ahead, blocks: Value, assisted: Value) -> None:
         b, relay = self.b, self.header["relay"]
         with b.loop(blocks, stem="block") as (block, _):
             if self.member is not None:
@@ -297,12 +297,12 @@ class _Walk(_Function):
                 with b.when(b.compare("sgt", rows, integer(0))):
                     self._emit_step(step, rows, self._fed_arrays(ahead, room, place))
                 following = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
-                if assisted is not None:
+                if self.member is None:
                     more = b.compare("slt", b.binary("add", counter.index, integer(1)), steps)
                     with b.when(b.binary("and", more, assisted)):
                         self._fetch(self._fed_arrays(ahead, room, following))
                 counter.feed(place, following)
-            if assisted is not None:
+            if self.member is None:
                 with b.when(assisted):
                     b.void(f"call void @leave_behind({relay}, {block.index})")
 

@@ -35,7 +35,10 @@ from throughtime.compiler._loop import LoopProgram
 
 
 class LoopKernel:
-    """The kernel of one loop program. `source` is for people, `llvm` is what the machine code was made from."""
+    """The kernel of one loop program. `source` is for people, `llvm` is what the machine code was made from.
+
+    For threads that walk side by side there is other code, from the same plan.
+    """
 
     def __init__(self, program: LoopProgram, host: _llvm.Host | None = None) -> None:
         host = host or _llvm.host()
@@ -113,9 +116,10 @@ class LoopKernel:
         is_helped = threads > 1 and count == 1 and is_worth_help(ahead_nanoseconds)
         crew = self._crew(steps.batch_size, last - first, count, threads, helped=is_helped)
         shards, pieces = self._cut(steps, first, last, crew.shards), []
-        workers, nanoseconds = len(shards), self._row_nanoseconds * steps.total
-        more = shards_in_pieces(workers, steps.batch_size, nanoseconds, is_ragged=steps.is_ragged)
         is_whole, is_joint = (first, last) == (0, len(steps.counts)), crew.members > 1
+        total = steps.total if is_whole else sum(steps.counts[first:last])
+        workers, nanoseconds = len(shards), self._row_nanoseconds * total
+        more = shards_in_pieces(workers, steps.batch_size, nanoseconds, is_ragged=steps.is_ragged)
         if more and is_whole and not is_joint and is_usable() and team() is not None:
             active = steps.active.numpy()
             shards = cut_rows(steps.lengths, more)

@@ -135,7 +135,8 @@ class Launch:
             for frame in self._frames:
                 frame[_RELAY] = self._relay.address
         else:
-            self._packing = Packing(code.packers, jobs, code.packed_bytes, self._division.threads)
+            threads = self._division.threads * self._division.members
+            self._packing = Packing(code.packers, jobs, code.packed_bytes, threads)
         self._matrices = list(matrices)
 
     def _walk(self) -> None:
@@ -163,7 +164,7 @@ class Launch:
             self._code.function(self._starts[0])
         else:
             together.run_calls(self._calls)
-            _help.came(begun, self._division)
+            _help.came(late=perf_counter() - begun > 3e-9 * self._division.nanoseconds + _LATE)
 
     def _walk_jointly(self, together: Team | None) -> None:
         """All members at once; where they would wait for each other too long, or cannot be had, one for each shard."""
@@ -171,7 +172,8 @@ class Launch:
         if together is not None and begun >= _help.wanted_from:
             self._expect(members)
             if together.run_at_once(self._calls):
-                _help.came(begun, self._division, late=any(meeting.was_left for meeting in self._meetings))
+                # They know best; how long it should take depends on where matrices come from.
+                _help.came(late=any(meeting.was_left for meeting in self._meetings))
                 return
         starts = self._starts[::members]
         self._expect(1)
@@ -198,11 +200,11 @@ class _Help:
     def __init__(self) -> None:
         self.wanted_from, self._pause = 0.0, _SHORTEST_PAUSE
 
-    def came(self, begun: float, division: Division, *, late: bool = False) -> None:
-        """Note that a walk is over that was helped, if not too late."""
-        now = perf_counter()
-        if late or now - begun > 3e-9 * division.nanoseconds + _LATE:
-            self.wanted_from, self._pause = now + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+    def came(self, *, late: bool) -> None:
+        """Note that a walk is over that was helped, in time or late."""
+        if late:
+            self.wanted_from = perf_counter() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         else:
             self._pause = _SHORTEST_PAUSE
 

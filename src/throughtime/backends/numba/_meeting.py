@@ -17,7 +17,7 @@ from throughtime.backends.numba._library import load
 from throughtime.backends.numba._team import team
 from throughtime.backends.numba._waiting import waiting
 
-_LATE, _OVER, _MEMBERS = 4, 8, 9
+_LATE, _OVER, _MEMBERS = 5, 8, 9
 """Places of numbers. What is looked at lies on another cache line than what is counted."""
 
 _LOOKS = 20_000
@@ -29,26 +29,31 @@ _PATIENCE = 4
 _LATE_NANOSECONDS = 200_000
 """Who is waited for so long, and another step, does not run: several want a processor."""
 
-# A meeting is 64-bit numbers: how often somebody came, the functions that let others run and that tell the time, after
-# how many nanoseconds somebody is late, and how often that was; how often all were there, and how many are expected.
-# Whoever comes last and finds that somebody was late too often expects the first member alone from then on.
+# A meeting is 64-bit numbers: how many have come, the functions that let others run and that tell the time, after how
+# many nanoseconds somebody is late, whether somebody is, and how often that was; how often all were there, and how many
+# are expected. If somebody was late too often, whoever comes last expects the first member alone from then on.
 MEETING = f"""
 define internal void @meet(ptr %meeting) {{
 entry:
   %place = getelementptr i64, ptr %meeting, i64 {_OVER}
-  %late_place = getelementptr i64, ptr %meeting, i64 {_LATE}
   %members_place = getelementptr i64, ptr %meeting, i64 {_MEMBERS}
-  %members = load i64, ptr %members_place, align 8
+  %members = load atomic i64, ptr %members_place monotonic, align 8
   %over = load atomic i64, ptr %place monotonic, align 8
   %before = atomicrmw add ptr %meeting, i64 1 acq_rel, align 8
   %came = add i64 %before, 1
   %last = icmp eq i64 %came, %members
   br i1 %last, label %open, label %look
 open:
-  %late = load atomic i64, ptr %late_place monotonic, align 8
+  %flag_place = getelementptr i64, ptr %meeting, i64 4
+  %late_place = getelementptr i64, ptr %meeting, i64 {_LATE}
+  %flag = load atomic i64, ptr %flag_place monotonic, align 8
+  store atomic i64 0, ptr %flag_place monotonic, align 8
+  %earlier = load atomic i64, ptr %late_place monotonic, align 8
+  %late = add i64 %earlier, %flag
+  store atomic i64 %late, ptr %late_place monotonic, align 8
   %impatient = icmp sge i64 %late, {_PATIENCE}
   %expected = select i1 %impatient, i64 1, i64 %members
-  store i64 %expected, ptr %members_place, align 8
+  store atomic i64 %expected, ptr %members_place monotonic, align 8
   store atomic i64 0, ptr %meeting monotonic, align 8
   %next = add i64 %over, 1
   store atomic i64 %next, ptr %place release, align 8
@@ -74,24 +79,23 @@ entry:
   %place = getelementptr i64, ptr %meeting, i64 {_OVER}
   %way_slot = getelementptr i64, ptr %meeting, i64 1
   %limit_slot = getelementptr i64, ptr %meeting, i64 3
-  %late_place = getelementptr i64, ptr %meeting, i64 {_LATE}
+  %flag_place = getelementptr i64, ptr %meeting, i64 4
   %give_way = load ptr, ptr %way_slot, align 8
   %limit = load i64, ptr %limit_slot, align 8
   %begun = call i64 @time(ptr %meeting)
   br label %look
 look:
-  %was_late = phi i1 [ false, %entry ], [ %is_late, %note ]
   %nothing = call i32 %give_way()
   %now = load atomic i64, ptr %place acquire, align 8
   %moved = icmp ne i64 %now, %over
-  br i1 %moved, label %end, label %note
-note:
+  br i1 %moved, label %end, label %again
+again:
   %time = call i64 @time(ptr %meeting)
   %waited = sub i64 %time, %begun
   %is_late = icmp sgt i64 %waited, %limit
-  %first = icmp ugt i1 %is_late, %was_late
-  %one = zext i1 %first to i64
-  %ignored = atomicrmw add ptr %late_place, i64 %one monotonic, align 8
+  br i1 %is_late, label %note, label %look
+note:
+  store atomic i64 1, ptr %flag_place monotonic, align 8
   br label %look
 end:
   ret void
@@ -145,7 +149,8 @@ class Member:
     """One of several threads, as it is written into a kernel: its part of what they share, and where it meets them."""
 
     def __init__(self, builder: Builder, header: dict[str, Value]) -> None:
-        self._b, self.number, self.of = builder, header["member"], header["members"]
+        # There is memory for so many; some may have left.
+        self._b, self.number, self.room_for = builder, header["member"], header["members"]
         self._meeting = header["meeting"]
 
     def part(self, count: Value) -> tuple[Value, Value]:
@@ -171,47 +176,63 @@ class Member:
 
     def _expected(self) -> Value:
         """How many members there are now."""
-        return self._b.load("i64", self._b.advance(self._meeting, _MEMBERS, 8))
+        place = self._b.advance(self._meeting, _MEMBERS, 8)
+        return self._b.let("i64", f"load atomic i64, {place} monotonic, align 8")
 
 
-# The list has a meeting, and how often to come to it.
-_OFTEN = """
-define void @often(ptr %list) {
+# The list has a meeting, and how often to come to it. Once somebody was late too often it is over.
+_OFTEN = f"""
+define void @often(ptr %list) {{
 entry:
   %times_slot = getelementptr i64, ptr %list, i64 1
   %meeting = load ptr, ptr %list, align 8
   %times = load i64, ptr %times_slot, align 8
+  %members_place = getelementptr i64, ptr %meeting, i64 {_MEMBERS}
   br label %loop
 loop:
   %index = phi i64 [ 0, %entry ], [ %next, %loop ]
   call void @meet(ptr %meeting)
+  %members = load atomic i64, ptr %members_place monotonic, align 8
   %next = add i64 %index, 1
-  %more = icmp slt i64 %next, %times
+  %several = icmp sgt i64 %members, 1
+  %left = icmp slt i64 %next, %times
+  %more = and i1 %several, %left
   br i1 %more, label %loop, label %end
 end:
   ret void
-}
+}}
 """
-_TIMES, _TRIES = 26, 40
+_TIMES, _TRIES, _SECONDS = 26, 40, 5e-3
+_MEASURED: dict[int, float] = {}
 
 
-@cache
 def nanoseconds_to_meet(members: int) -> float:
     """How long it takes so many threads to meet here, if nobody keeps them from it.
 
-    It is measured, in less than a millisecond: 80 ns for two processors that share a cache, 350 for two that do not.
+    It is measured once, in a few milliseconds at most: 80 ns for two processors that share a cache, 350 for two that do
+    not. With too few threads it takes forever, for now.
     """
+    if members not in _MEASURED:
+        found = _measure(members)
+        if found is None:
+            return float("inf")
+        _MEASURED[members] = found
+    return _MEASURED[members]
+
+
+def _measure(members: int) -> float | None:
     together, meeting, taken = team(), Meeting(0.0), {}
     assert together is not None
-    library = load(MEETING + _OFTEN)
+    library, end = load(MEETING + _OFTEN), perf_counter() + _SECONDS
     for times in (1, _TIMES):
         numbers = array("q", (meeting.address, times))
-        calls, tries = together.calls(library.address("often"), [numbers.buffer_info()[0]] * members), []
-        for _ in range(_TRIES):
+        calls = together.calls(library.address("often"), [numbers.buffer_info()[0]] * members)
+        tries: list[float] = []
+        while not tries or (len(tries) < _TRIES and perf_counter() < end):
             meeting.begin(members)
             start = perf_counter()
-            if not together.run_at_once(calls):
-                return float("inf")
+            if not together.run_at_once(calls) or meeting.was_left:
+                return None
             tries.append(perf_counter() - start)
         taken[times] = min(tries)
     return max(0.0, 1e9 * (taken[_TIMES] - taken[1]) / (_TIMES - 1))

@@ -142,8 +142,11 @@ def _reads_in_time(schedule: Schedule, reader: Op, read: Row, start: int, writer
     reading, writing = schedule.position(reader), schedule.position(writer)
     if reader is writer and reader.kind == "product":
         return read not in reader.rows and start == written
-    if reading[0] != writing[0] or reader.kind == "product":
+    if reading[0] != writing[0]:
         return reading < writing
+    if reader.kind == "product":
+        # Of threads that walk side by side one may be at the one product of a stage, another at the next.
+        return False
     if read.width == 1:
         # One number is read before the first loop of its stage.
         return True
