@@ -29,7 +29,7 @@ PIECES = 24
 """Of a shard that threads take turns at."""
 HELP_NANOSECONDS = 25_000
 """Work ahead of a loop that another thread is asked to do."""
-PIECES_NANOSECONDS = 2e6
+PIECES_NANOSECONDS = 4e6
 RAGGED_PIECES_NANOSECONDS = 4e7
 """Work that is worth cutting into pieces; where lengths differ, at every call anew, and only much of it is."""
 PIECES_ROWS = 8
