@@ -42,8 +42,8 @@ def markdown(headings: list[str], numeric: list[bool], rows: list[list[str]]) ->
 
 def machine_line(content: dict[str, Any]) -> str:
     """Where and with what it was measured."""
-    about = content["machine"]
-    where = about["gpu"] or f"{about['processor']}, {about['threads']} threads"
+    about, on_gpu = content["machine"], content["benchmark"].startswith(("gpu-", "swap-"))
+    where = about["gpu"] if on_gpu else f"{about['processor']}, {about['threads']} threads"
     peers = {"torch": about["versions"]["torch"], **content.get("peers", {})}
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in peers.items())
     busy = content.get("busy_before") or 0
