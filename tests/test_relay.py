@@ -18,7 +18,8 @@ import throughtime as tt
 from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
+from throughtime.backends.numba import _compile, _launch, _pool, _shards, compile_loop
+from throughtime.backends.numba._crews import Crew, Work
 from throughtime.backends.numba._team import Team, team
 from throughtime.backends.numba._waiting import ASLEEP
 from throughtime.compiler._loop import LoopProgram
@@ -34,6 +35,9 @@ def _always_worth_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     for name in ("SHARD_NANOSECONDS", "HELP_NANOSECONDS"):
         monkeypatch.setattr(_shards, name, 1)
     monkeypatch.setattr(_launch, "_help", _launch._Help())
+    # Nobody walks side by side, however fast threads meet, and no kernel remembers that somebody did.
+    monkeypatch.setattr(Work, "crew", lambda _, rows, shards, *__, **___: Crew(shards, 1))
+    monkeypatch.setattr(_compile, "_kernels", type(_compile._kernels)())
     if request.param == "our own":
         monkeypatch.setattr(_launch, "is_usable", lambda: False)
 
