@@ -32,7 +32,8 @@ from loop_programs import (
     softmax,
 )
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import LoopKernel, _llvm, _packer, _shards, compile_loop, refusal
+from throughtime.backends.numba import LoopKernel, _compile, _llvm, _packer, _shards, compile_loop, refusal
+from throughtime.backends.numba._crews import Crew, Work
 from throughtime.backends.numba._shards import cut_rows, cut_steps, shards_in_pieces
 from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import (
@@ -68,6 +69,9 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
     for name in ("PIECES_NANOSECONDS", "RAGGED_PIECES_NANOSECONDS"):
         monkeypatch.setattr(_shards, name, 0)
     monkeypatch.setattr(_shards, "PIECES_ROWS", 1)
+    # Who walks side by side has no pieces, and no kernel remembers that somebody did.
+    monkeypatch.setattr(Work, "crew", lambda _, rows, shards, *__, **___: Crew(shards, 1))
+    monkeypatch.setattr(_compile, "_kernels", type(_compile._kernels)())
 
 
 def check(program: LoopProgram, steps: Steps, rows: int, threads: int = 1) -> None:
