@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch import Tensor
 
 import throughtime as tt
 from loop_programs import (
@@ -30,9 +32,11 @@ from loop_programs import (
     swap,
 )
 from test_kernels import check_same
+from test_relay import check_forked
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _compile, _crews, _launch, _meeting, _shards, compile_loop
 from throughtime.backends.numba._crews import Crew, Work
+from throughtime.backends.numba._library import load
 from throughtime.backends.numba._meeting import Meeting, nanoseconds_to_meet
 from throughtime.backends.numba._team import Team, team
 from throughtime.compiler._loop import LoopProgram
@@ -64,19 +68,35 @@ def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], None]
     torch.set_num_threads(threads)
 
 
+class Alone:
+    """A program with arguments, and what one thread leaves of them."""
+
+    def __init__(self, program: LoopProgram, steps: Steps, rows: int) -> None:
+        self.kernel, self.steps = compile_loop(program), steps
+        self._given = arguments(program, steps, rows)
+        self._expected = self.run(1)
+
+    def run(self, threads: int) -> list[Tensor]:
+        here = self._given.copy()
+        self.kernel.run(*here.every(), self.steps, 0, len(self.steps.active), threads)
+        return here.results()
+
+    def interpreted(self, program: LoopProgram) -> list[Tensor]:
+        here = self._given.copy()
+        interpret(program, here, self.steps, 0, len(self.steps.active))
+        return here.results()
+
+    def is_equalled_by(self, threads: int) -> bool:
+        """Whether so many threads leave the same bits."""
+        assert self.kernel.divide(self.steps, 0, len(self.steps.active), threads).is_joint
+        return all(map(torch.equal, self.run(threads), self._expected))
+
+
 def check(program: LoopProgram, steps: Steps, rows: int, threads: int) -> None:
     """Fail unless it is right, and to the bit what one thread leaves."""
-    given = arguments(program, steps, rows)
-    alone, expected = given.copy(), given.copy()
-    interpret(program, expected, steps, 0, len(steps.active))
-    kernel = compile_loop(program)
-    kernel.run(*alone.every(), steps, 0, len(steps.active), 1)
-    assert kernel.divide(steps, 0, len(steps.active), threads).is_joint
-    for _ in range(2):
-        here = given.copy()
-        kernel.run(*here.every(), steps, 0, len(steps.active), threads)
-        check_same(here.results(), expected.results())
-        assert all(map(torch.equal, here.results(), alone.results()))
+    alone = Alone(program, steps, rows)
+    check_same(alone.run(1), alone.interpreted(program))
+    assert all(alone.is_equalled_by(threads) for _ in range(2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -100,14 +120,8 @@ def test_crews_of_other_sizes(threads: int, members: int, crew: Callable[[int, i
 def test_products_that_replace_what_others_read(crew: Callable[[int, int], None]) -> None:
     """Large enough for one member to be at the second product while another is at the first."""
     crew(2, 2)
-    program, (steps, rows) = swap(256, torch.float32), packed(*[3] * 12)
-    kernel, given = compile_loop(program), arguments(program, steps, rows)
-    expected = given.copy()
-    kernel.run(*expected.every(), steps, 0, 12, 1)
-    for _ in range(100):
-        here = given.copy()
-        kernel.run(*here.every(), steps, 0, 12, 2)
-        assert all(map(torch.equal, here.results(), expected.results()))
+    alone = Alone(swap(256, torch.float32), *packed(*[3] * 12))
+    assert all(alone.is_equalled_by(2) for _ in range(100))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -149,24 +163,27 @@ def test_alone(why: str, crew: Callable[[int, int], None], monkeypatch: pytest.M
         _launch._help.wanted_from = float("inf")
     if why == "forked":
         monkeypatch.setattr(_launch, "is_usable", lambda: False)
-    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[3] * 20, *[1] * 20)
-    kernel, given = compile_loop(program), arguments(program, steps, rows)
-    expected = given.copy()
-    kernel.run(*expected.every(), steps, 0, 40, 1)
-    for _ in range(2):
-        here = given.copy()
-        kernel.run(*here.every(), steps, 0, 40, 4)
-        assert all(map(torch.equal, here.results(), expected.results()))
+    alone = Alone(fed_lstm(19, torch.float32), *packed(*[3] * 20, *[1] * 20))
+    assert all(alone.is_equalled_by(4) for _ in range(2))
     assert len(asked) == (2 if why == "too few threads" else 0)
     # And together again.
     _launch._help.wanted_from = 0.0
     monkeypatch.setattr(_launch, "is_usable", lambda: True)
     together: list[bool] = []
     monkeypatch.setattr(Team, "run_at_once", lambda *given: together.append(at_once(*given)) or together[-1])
-    here = given.copy()
-    kernel.run(*here.every(), steps, 0, 40, 4)
+    assert alone.is_equalled_by(4)
     assert together == [True]
-    assert all(map(torch.equal, here.results(), expected.results()))
+
+
+def everybody_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too often, from the first meeting on."""
+    begin = Meeting.begin
+
+    def late(meeting: Meeting, members: int) -> None:
+        begin(meeting, members)
+        meeting._numbers[_meeting._LATE] = _meeting._PATIENCE
+
+    monkeypatch.setattr(Meeting, "begin", late)
 
 
 @pytest.mark.parametrize("make", [lstm, fed_lstm, lstm_backward, fed_lstm_backward])
@@ -175,13 +192,7 @@ def test_who_is_late_too_often_is_left_behind(
 ) -> None:
     """The first member goes on alone, and the next walk does not wait for others."""
     crew(4, 2)
-    begin = Meeting.begin
-
-    def late(meeting: Meeting, members: int) -> None:
-        begin(meeting, members)
-        meeting._numbers[_meeting._LATE] = _meeting._PATIENCE
-
-    monkeypatch.setattr(Meeting, "begin", late)
+    everybody_is_late(monkeypatch)
     for batch in BATCHES:
         monkeypatch.setattr(_launch, "_help", _launch._Help())
         check(make(19, torch.float32), *batch, 4)
@@ -192,10 +203,7 @@ def test_somebody_is_left_behind_in_the_middle(
     crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crew(2, 2)
-    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[2] * 3000)
-    kernel, given = compile_loop(program), arguments(program, steps, rows)
-    expected, where = given.copy(), set()
-    kernel.run(*expected.every(), steps, 0, 3000, 1)
+    alone, where = Alone(fed_lstm(19, torch.float32), *packed(*[2] * 3000)), set()
     meetings: list[Meeting] = []
     begin = Meeting.begin
     monkeypatch.setattr(Meeting, "begin", lambda meeting, members: (begin(meeting, members), meetings.append(meeting)))
@@ -209,40 +217,41 @@ def test_somebody_is_left_behind_in_the_middle(
     for turn in range(30):
         monkeypatch.setattr(_launch, "_help", _launch._Help())
         meetings.clear()
-        here, disturber = given.copy(), threading.Thread(target=disturb, args=(turn * 1e-4,))
+        disturber = threading.Thread(target=disturb, args=(turn * 1e-4,))
         disturber.start()
-        kernel.run(*here.every(), steps, 0, 3000, 2)
+        assert alone.is_equalled_by(2)
         disturber.join()
-        assert all(map(torch.equal, here.results(), expected.results()))
     assert True in where
 
 
-def test_many_who_wait_for_one_are_one_delay(crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four members on however few processors, every wait too long: as often as they meet, not as often as one waits."""
-    crew(4, 4)
-    monkeypatch.setattr(_meeting, "_LATE_NANOSECONDS", -(10**9))
-    meetings: list[Meeting] = []
-    begin = Meeting.begin
-    monkeypatch.setattr(Meeting, "begin", lambda meeting, members: (begin(meeting, members), meetings.append(meeting)))
-    program, (steps, rows) = lstm(19, torch.float32), packed(*[1] * 500)
-    kernel, given = compile_loop(program), arguments(program, steps, rows)
-    kernel.run(*given.every(), steps, 0, 500, 4)
-    (meeting,) = meetings
-    assert meeting._numbers[_meeting._LATE] <= max(_meeting._PATIENCE, 1)
+def test_many_who_wait_for_one_are_one_delay() -> None:
+    meeting, often = Meeting(0.0), load(_meeting.MEETING + _meeting._OFTEN).function("often", ctypes.c_void_p)
+    numbers = array("q", (meeting.address, 1))
+    for delays in (0, 1):
+        meeting.begin(4)
+        others = [threading.Thread(target=often, args=(numbers.buffer_info()[0],)) for _ in range(3)]
+        for other in others:
+            other.start()
+        while meeting._numbers[0] < 3:
+            time.sleep(1e-4)
+        # Until they have noticed; before that nobody is late.
+        while delays and not meeting._numbers[_meeting._LATE - 1]:
+            time.sleep(1e-4)
+        often(numbers.buffer_info()[0])
+        for other in others:
+            other.join()
+        assert meeting._numbers[_meeting._OVER] == 1
+        assert meeting._numbers[_meeting._LATE] >= delays
+        assert meeting._numbers[_meeting._LATE] <= 1
 
 
 def test_threads_at_once(crew: Callable[[int, int], None]) -> None:
     crew(2, 2)
-    program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[2] * 40)
-    kernel, given = compile_loop(program), arguments(program, steps, rows)
-    expected = given.copy()
-    kernel.run(*expected.every(), steps, 0, 40, 1)
+    alone = Alone(fed_lstm(19, torch.float32), *packed(*[2] * 40))
 
     def work(_: int) -> bool:
         torch.set_num_threads(2)
-        here = given.copy()
-        kernel.run(*here.every(), steps, 0, 40, 2)
-        return all(map(torch.equal, here.results(), expected.results()))
+        return alone.is_equalled_by(2)
 
     with ThreadPoolExecutor(3) as pool:
         assert all(pool.map(work, range(60)))
@@ -303,14 +312,7 @@ def test_cells(
 def test_after_a_fork(crew: Callable[[int, int], None]) -> None:
     crew(2, 2)
     cell, inputs = tt.LSTMCell(32, input_size=32), torch.randn(1, 100, 32)
-    with torch.no_grad():
-        for _ in range(3):
-            expected, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
-        child = os.fork()
-        if child == 0:
-            outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
-            os._exit(0 if torch.equal(outputs, expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    check_forked(cell, inputs)
 
 
 def work_of_lstm(inputs: int, units: int) -> Work:
@@ -375,12 +377,6 @@ def test_how_long_it_takes_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("two_threads")
 def test_a_measurement_in_which_somebody_is_late_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_meeting, "_MEASURED", {})
-    begin = Meeting.begin
-
-    def late(meeting: Meeting, members: int) -> None:
-        begin(meeting, members)
-        meeting._numbers[_meeting._LATE] = _meeting._PATIENCE
-
-    monkeypatch.setattr(Meeting, "begin", late)
+    everybody_is_late(monkeypatch)
     for _ in range(200):
         assert nanoseconds_to_meet(2) == float("inf")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import throughtime as tt
 from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
@@ -299,18 +300,23 @@ def test_cells(make: Callable[[int], tt.RNNCell]) -> None:
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
+def check_forked(cell: tt.RNNCell, inputs: Tensor) -> None:
+    """Fail unless a forked process has the same outputs from a cell that was run before."""
+    with torch.no_grad():
+        for _ in range(3):
+            expected, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+        child = os.fork()
+        if child == 0:
+            outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+            os._exit(0 if torch.equal(outputs, expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_after_a_fork() -> None:
     cell, inputs = tt.LSTMCell(32, input_size=32), torch.randn(1, 100, 32)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with torch.no_grad():
-            for _ in range(3):
-                expected, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
-            child = os.fork()
-            if child == 0:
-                outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
-                os._exit(0 if torch.equal(outputs, expected) else 1)
+        check_forked(cell, inputs)
     finally:
         torch.set_num_threads(threads)
-    assert os.waitpid(child, 0)[1] == 0

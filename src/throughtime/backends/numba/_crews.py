@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from throughtime.backends.numba._meeting import nanoseconds_to_meet
 from throughtime.backends.numba._plan import Plan
-from throughtime.compiler._loop import LoopProgram, Matrix
+from throughtime.backends.numba._shards import MULTIPLY_ADD, NUMBER, multiply_adds, numbers
 
-# Nanoseconds for a multiply-add: of one row if it is computed, and of a few rows if one waits for the matrix, from a
-# cache that is near or from one that is far, where threads get into each other's way.
-_COMPUTED, _NEAR, _FAR, _CROWDED = 0.02, 0.036, 0.07, 0.004
-_NUMBER = 0.2
+_NEAR, _FAR, _CROWDED = 0.036, 0.07, 0.004
+"""Nanoseconds for a multiply-add of however few rows, if one waits for the matrix: from a near cache, or from a far
+one, where every thread is in the way of the others."""
 _MEETING, _CROWDED_MEETING = 2.0, 3.0
 """Times the time to meet, in the only shard and in one of several: members miss in their caches what others wrote."""
 _MOST_MEMBERS = 8
@@ -69,9 +68,11 @@ class Work:
         shards, members = crew
         each = -(-rows // shards)
         is_near = self.matrix_bytes <= members * near_bytes()
-        product = max(_COMPUTED * each, _NEAR if is_near else _FAR + _CROWDED * shards * members) * self.multiply_adds
-        ahead = 0.0 if helped else _COMPUTED * each * self.ahead
-        pointwise = _NUMBER * self.numbers * -(-each // members)
+        product = (
+            max(MULTIPLY_ADD * each, _NEAR if is_near else _FAR + _CROWDED * shards * members) * self.multiply_adds
+        )
+        ahead = 0.0 if helped else MULTIPLY_ADD * each * self.ahead
+        pointwise = NUMBER * self.numbers * -(-each // members)
         return (product + ahead) / members + pointwise
 
     def _meetings(self, crew: Crew) -> float:
@@ -83,17 +84,12 @@ def work_of(plan: Plan) -> Work:
     """The work of a plan."""
     program, ahead = plan.program, plan.program.ahead
     return Work(
-        multiply_adds=_multiply_adds(program),
+        multiply_adds=multiply_adds(program),
         matrix_bytes=sum(matrix.rows * matrix.columns * matrix.dtype.itemsize for matrix in program.matrices),
-        ahead=0 if ahead is None else _multiply_adds(ahead.program),
-        numbers=sum(op.result.width for op in program.body),
+        ahead=0 if ahead is None else multiply_adds(ahead.program),
+        numbers=numbers(program),
         stages=len(plan.stages),
     )
-
-
-def _multiply_adds(program: LoopProgram) -> int:
-    matrices = (arg for op in program.body for arg in op.args if isinstance(arg, Matrix))
-    return sum(matrix.rows * matrix.columns for matrix in matrices)
 
 
 @cache

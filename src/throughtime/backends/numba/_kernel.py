@@ -127,7 +127,8 @@ class LoopKernel:
         rooms = ROOMS if is_helped and not is_joint else 1
         each = [self._shard(rows, last - first, crew.members, assisted=rooms > 1) for rows in shards]
         nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
-        division = Division(steps, first, last, each, rooms, nbytes, pieces, workers, crew.members, nanoseconds)
+        useful = workers * crew.members
+        division = Division(steps, first, last, each, rooms, nbytes, pieces, useful, crew.members, nanoseconds)
         self._latest = (first, last, threads), division
         return division
 

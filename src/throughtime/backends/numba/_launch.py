@@ -45,9 +45,9 @@ class Shard(NamedTuple):
 class Division(NamedTuple):
     """Steps, and the shards of their rows.
 
-    If there are `pieces`, one list a shard, so many `threads` take turns at them. If there are several `rooms` for
-    blocks, another thread prepares those of the only shard. With several `members` each shard is walked by so many
-    side by side. One thread would take about so many `nanoseconds`.
+    It is work for so many `threads`, which take turns if there are `pieces`, one list a shard. If there are several
+    `rooms` for blocks, another thread prepares those of the only shard. With several `members` each shard is walked by
+    so many side by side. One thread would take about so many `nanoseconds`.
     """
 
     steps: Steps
@@ -135,8 +135,7 @@ class Launch:
             for frame in self._frames:
                 frame[_RELAY] = self._relay.address
         else:
-            threads = self._division.threads * self._division.members
-            self._packing = Packing(code.packers, jobs, code.packed_bytes, threads)
+            self._packing = Packing(code.packers, jobs, code.packed_bytes, self._division.threads)
         self._matrices = list(matrices)
 
     def _walk(self) -> None:

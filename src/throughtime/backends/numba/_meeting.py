@@ -209,8 +209,8 @@ _MEASURED: dict[int, float] = {}
 def nanoseconds_to_meet(members: int) -> float:
     """How long it takes so many threads to meet here, if nobody keeps them from it.
 
-    It is measured once, in a few milliseconds at most: 80 ns for two processors that share a cache, 350 for two that do
-    not. With too few threads it takes forever, for now.
+    It is measured once, in some milliseconds: 80 ns for the two processors of one machine, 350 for two of another's 16.
+    With too few threads it takes forever, for now.
     """
     if members not in _MEASURED:
         found = _measure(members)

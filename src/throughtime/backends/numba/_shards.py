@@ -25,6 +25,8 @@ SHARD_NANOSECONDS = 20_000
 A thread of torch's team costs some microseconds if it is awake, and tens of them on a virtual machine if it has to be
 woken up. A second one gets some work from two shards of this size on.
 """
+MULTIPLY_ADD, NUMBER = 0.02, 0.2
+"""Nanoseconds for a multiply-add of a row, and for any other number."""
 PIECES = 24
 """Of a shard that threads take turns at."""
 HELP_NANOSECONDS = 25_000
@@ -36,10 +38,20 @@ PIECES_ROWS = 8
 """A shard of fewer rows is slow to multiply, and is not made for the sake of pieces."""
 
 
-def nanoseconds_of(program: LoopProgram) -> float:
-    """About how long one row takes for one step: 0.02 ns for a multiply-add, 0.2 ns for any other number."""
+def multiply_adds(program: LoopProgram) -> int:
+    """Of one row in one step, without what runs ahead."""
     matrices = (arg for op in program.body for arg in op.args if isinstance(arg, Matrix))
-    own = sum(0.02 * m.rows * m.columns for m in matrices) + sum(0.2 * op.result.width for op in program.body)
+    return sum(matrix.rows * matrix.columns for matrix in matrices)
+
+
+def numbers(program: LoopProgram) -> int:
+    """What one row has computed in one step, without what runs ahead."""
+    return sum(op.result.width for op in program.body)
+
+
+def nanoseconds_of(program: LoopProgram) -> float:
+    """About how long one row takes for one step."""
+    own = MULTIPLY_ADD * multiply_adds(program) + NUMBER * numbers(program)
     return own + (0.0 if program.ahead is None else nanoseconds_of(program.ahead.program))
 
 

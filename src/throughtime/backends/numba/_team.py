@@ -30,7 +30,7 @@ entry:
   %function = load ptr, ptr %list, align 8
   %number = load ptr, ptr %number_slot, align 8
   %size = load ptr, ptr %size_slot, align 8
-  %count = load i64, ptr %count_slot, align 8
+  %count = load atomic i64, ptr %count_slot monotonic, align 8
   %me_small = call i32 %number()
   %team_small = call i32 %size()
   %me = sext i32 %me_small to i64
@@ -55,32 +55,19 @@ end:
 ; anything, and the number of calls becomes 0.
 define void @share_at_once(ptr %list) {
 entry:
-  %number_slot = getelementptr ptr, ptr %list, i64 1
   %size_slot = getelementptr ptr, ptr %list, i64 2
   %count_slot = getelementptr i64, ptr %list, i64 3
-  %function = load ptr, ptr %list, align 8
-  %number = load ptr, ptr %number_slot, align 8
   %size = load ptr, ptr %size_slot, align 8
   %count = load atomic i64, ptr %count_slot monotonic, align 8
-  %me_small = call i32 %number()
   %team_small = call i32 %size()
-  %me = sext i32 %me_small to i64
   %team = sext i32 %team_small to i64
   %few = icmp slt i64 %team, %count
-  br i1 %few, label %refuse, label %look
+  br i1 %few, label %refuse, label %call
 refuse:
   store atomic i64 0, ptr %count_slot monotonic, align 8
-  br label %end
-look:
-  %more = icmp slt i64 %me, %count
-  br i1 %more, label %run, label %end
-run:
-  %place = add i64 %me, 4
-  %slot = getelementptr i64, ptr %list, i64 %place
-  %argument = load i64, ptr %slot, align 8
-  call void %function(i64 %argument)
-  br label %end
-end:
+  ret void
+call:
+  call void @share(ptr %list)
   ret void
 }
 
