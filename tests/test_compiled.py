@@ -181,12 +181,14 @@ def test_backward_twice_and_in_turn(backend: str) -> None:
 
 
 @compiled_backends
-def test_inside_of_torchs_own_checkpoint(backend: str) -> None:
-    """The first call within it meets a cell that nobody has compiled yet."""
-    case = case_of(lambda: TorchGRU({"aten": 19, "numba": 20}[backend]))
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "ragged"])
+def test_inside_of_torchs_own_checkpoint(backend: str, lengths: list[int] | None) -> None:
+    """The first call within it meets a cell that nobody has compiled yet; the second must keep the same."""
+    units = {"aten": 19, "numba": 20}[backend] + 2 * (lengths is None)
+    case = case_of(lambda: TorchGRU(units))
 
     def run(inputs: Tensor) -> Tensor:
-        return on(backend, dynamic)(case.cell, inputs, LENGTHS, None, F64)[0]
+        return on(backend, dynamic)(case.cell, inputs, lengths, None, F64)[0]
 
     inputs = case.inputs.requires_grad_()
     found = checkpoint(run, inputs, use_reentrant=False)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,15 +120,12 @@ class Moves:
         count = min(torch.get_num_threads(), nbytes // numba.WORTH_A_THREAD)
         if count <= 1:
             return [(0, len(self.order.rows))]
-        if count not in self._cuts:
-            steps = np.cumsum(self.order.length)
-            cuts = np.searchsorted(steps, steps[-1] * np.arange(1, count) / count).tolist()
-            self._cuts[count] = list(zip([0, *cuts], [*cuts, len(steps)], strict=True))
-        return self._cuts[count]
-
-    @cached_property
-    def _cuts(self) -> dict[int, list[tuple[int, int]]]:
-        return {}
+        cuts = self.order.steps.cuts
+        if count not in cuts:
+            cuts[count] = numba.cut_rows(self.order.steps.lengths, count)
+        # Sequences without a step are in none of the ranges, but have their padding.
+        *most, (first, _) = cuts[count]
+        return [*most, (first, len(self.order.rows))]
 
 
 class _Go:

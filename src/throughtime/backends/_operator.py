@@ -120,6 +120,10 @@ class _Unroll(torch.autograd.Function):
             own = _distinct([*outputs, *final], [*leaves, *rows])
             outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
             results = (*outputs, *final)
+            if call.leading is not None and swapped is None:
+                # As they leave, like those of a kernel that has written them so: every call keeps the same.
+                leaving = zip(executable.program.outputs, outputs, strict=True)
+                found.update((value, leaf) for value, leaf in leaving if value in found)
             kept = found.values() if swapped is None else (*found.values(), *swapped.take())
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
         # What hooks hand out in the backward pass is theirs.

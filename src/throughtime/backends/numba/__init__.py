@@ -6,6 +6,7 @@ from throughtime.backends.numba._moving import WORTH_A_THREAD, before, move, shi
 from throughtime.backends.numba._ordering import FACTS, order
 from throughtime.backends.numba._over_rows import Rows, over_rows
 from throughtime.backends.numba._refusal import is_installed, refusal
+from throughtime.backends.numba._shards import cut_rows
 from throughtime.backends.numba._times import Placed, times
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Rows",
     "before",
     "compile_loop",
+    "cut_rows",
     "is_installed",
     "move",
     "order",
