@@ -4,6 +4,10 @@ The same model, weights, data, batch size, optimiser and clipping on both sides,
 a third run is torch's loop as people write it, over batches shuffled by torch. Outputs must be equal before anything is
 timed; then they take turns.
 
+What a recurrence has nothing to do with, such as batches, losses and the optimiser, both sides have in common. A fourth
+run is an epoch of `tt.train.fit` with a recurrence that takes no time: it gives outputs and gradients that are there
+already. With the multiply-adds at the full speed of the processor beside it, that is the least an epoch could take.
+
     python benchmarks/epoch.py [--quick]
 """
 
@@ -11,10 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
+from copy import deepcopy
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
+from full_speed import GATES, full_speed
 from layouts import Row
 from lengths import PLAID
 from pairs import PAIRS
@@ -29,7 +35,7 @@ import throughtime as tt
 from throughtime.data import japanese_vowels
 from throughtime.train import Batch
 
-OURS, SAME_BATCHES, SHUFFLED = "throughtime", "torch", "shuffled"
+OURS, SAME_BATCHES, SHUFFLED, FREE = "throughtime", "torch", "shuffled", "free"
 CLASSES = 9
 
 
@@ -95,6 +101,45 @@ def packed_run(module: nn.Module, inputs: Tensor, lengths: Tensor) -> tuple[Tens
     return pad_packed_sequence(outputs, batch_first=True)[0], last[0]
 
 
+class _Free(torch.autograd.Function):
+    """A recurrence that takes no time, and learns nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, last: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.gradients = [zeros_like(weight) for weight in weights]
+        return outputs.detach(), last.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
+        return None, None, *(gradient.detach() for gradient in ctx.gradients)
+
+
+@cache
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape)
+
+
+def zeros_like(weight: Tensor) -> Tensor:
+    return zeros(*weight.shape)
+
+
+def free_run(cell: tt.RNNCell, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    batch, time = inputs.shape[:2]
+    units = cell.output_size
+    outputs, last = _Free.apply(zeros(batch, time, units), zeros(batch, units), *cell.parameters())
+    return outputs, last
+
+
+def least_seconds(case: Case) -> float:
+    """Its multiply-adds: of inputs and of states, for which the first step has no need, forwards and for gradients.
+
+    Those of the inputs are not wanted.
+    """
+    steps, later = sum(case.lengths), sum(case.lengths) - len(case.lengths)
+    products = 2 * steps * case.inputs + 3 * later * case.units
+    return 2 * products * GATES[case.kind] * case.units / full_speed(torch.get_num_threads())
+
+
 def measure(model: nn.Module, batch: Batch) -> dict[str, tt.train.Mean]:
     lengths = batch.lengths if batch.target_lengths is not None else None
     return {"loss": tt.train.cross_entropy(model(batch), batch.targets, lengths)}
@@ -122,13 +167,15 @@ def epochs_of(case: Case) -> tuple[dict[str, Callable[[], object]], float]:
     targets = [torch.randint(CLASSES, (len(x),) if case.per_step else (), generator=random) for x in steps]
     examples = list(zip(steps, targets, strict=True))
     pair = PAIRS[case.kind](Shape(case.batch_size, max(case.lengths), case.inputs, case.units))
-    parts = ((pair.cell, our_run), (pair.module, packed_run))
-    ours, theirs = (Classifier(part, run, case.units) for part, run in parts)
+    parts = ((pair.cell, our_run), (pair.module, packed_run), (deepcopy(pair.cell), free_run))
+    ours, theirs, free = (Classifier(part, run, case.units) for part, run in parts)
     by_length = tt.train.loader(examples, case.batch_size)
     at_random: DataLoader[Any] = DataLoader(examples, case.batch_size, shuffle=True, collate_fn=tt.train.pad)  # type: ignore[arg-type]
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs, free)]
+    fit = partial(tt.train.fit, measure=measure, train=by_length, epochs=1, clip_norm=1.0)
     runs: dict[str, Callable[[], object]] = {
-        OURS: lambda: tt.train.fit(ours, measure, by_length, optimizer=optimizers[0], epochs=1, clip_norm=1.0),
+        OURS: lambda: fit(ours, optimizer=optimizers[0]),
+        FREE: lambda: fit(free, optimizer=optimizers[2]),
         SHUFFLED: lambda: plain_epoch(theirs, optimizers[1], at_random),
         SAME_BATCHES: lambda: plain_epoch(theirs, optimizers[1], by_length),
     }
@@ -146,6 +193,7 @@ def measure_case(options: Options, case: Case) -> Row:
         {name: timed(run) for name, run in runs.items()}, rounds=options.rounds, seconds=options.seconds
     )
     times = {name: summary(seconds) for name, seconds in taken.items()}
+    least_ms = times[FREE]["median_ms"] + 1000 * least_seconds(case)
     return {
         "case": case.name,
         "cell": case.kind,
@@ -156,6 +204,8 @@ def measure_case(options: Options, case: Case) -> Row:
         **times,
         "ratio": ratio(times[SAME_BATCHES], times[OURS]),
         "against_shuffled": ratio(times[SHUFFLED], times[OURS]),
+        "least_ms": float(f"{least_ms:.4g}"),
+        "possible": round(times[SAME_BATCHES]["median_ms"] / least_ms, 2),
         "difference": apart,
     }
 

@@ -41,7 +41,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-OVERWRITING = {"LSTM", "peepholes", "stack", "layer norm"}
+OVERWRITING = {"LSTM", "peepholes", "projection", "stack", "layer norm"}
 
 
 def gradients(cell: Any, x: Tensor, lengths: Any, *, retain: bool) -> list[Tensor]:

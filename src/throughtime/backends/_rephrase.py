@@ -184,36 +184,49 @@ def _flatten_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
 
 
 def _gather_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """A sum over rows, for a bias, and products `aᵀ @ g` with what is summed up, on either side, as one operation."""
-    changed, results = list(nodes), [value for node in nodes for value in node.results if value in gives]
+    """Products that sum over rows, `aᵀ @ g`, with sums over rows of either side, for a bias, as one operation.
+
+    It reads rows where they lie, one below the other: no part is copied to be joined, nor a state of the step before.
+    """
+    nodes, results = list(nodes), [value for node in nodes for value in node.results if value in gives]
     for total in nodes:
-        if total.target is not aten.sum.dim_IntList or total.args[1:] != ([0],):
-            continue
-        found = _products_of_sums(total, changed, gives)
-        if found is None:
-            continue
-        g, wholes = found
-        producer = Graph(changed).producers().get(g)
-        pieces = producer.args[0] if producer is not None and _is_join(producer) else [g]
-        lefts = [left for parts in wholes.values() for left in parts.values()]
-        gone = {total.result, *wholes, *(part for parts in wholes.values() for part in parts)}
-        before = {value for node in Graph(changed).needed_for([*pieces, *lefts]) for value in node.results}
-        dtypes, is_turned = {value.dtype for value in (g, total.result, *pieces, *lefts)}, g is not total.values[0]
-        is_narrow = g.row_size < _NARROWEST and not is_turned
-        if is_narrow or dtypes not in _PLAIN or gone & before:
-            continue
-        heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
-        made = _as_one_operation(g, pieces, lefts, heights, total.result, sum_parts=is_turned)
-        changed = _when_needed([*(node for node in changed if gone.isdisjoint(node.results)), *made], results)
-    return changed
+        if total.target is aten.sum.dim_IntList and total.args[1:] == ([0],):
+            found = _products_of_sums(total, nodes, gives)
+            if found is not None:
+                nodes = _as_one(nodes, results, *found, total)
+    for g, wholes in _by_right_side(_products_over_rows(nodes, gives)).items():
+        if sum(map(len, wholes.values())) > 1:
+            nodes = _as_one(nodes, results, g, wholes)
+    return nodes
 
 
 _Wholes = dict[Value, dict[Value, Value]]
 """Products, and joins of some one below the other: for each the products it consists of, and their `a`."""
 
 
-def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> tuple[Value, _Wholes] | None:
-    """Products with what is summed up: as the `g` of some, or else as the `a` of one."""
+def _as_one(
+    nodes: list[Node], results: Sequence[Value], g: Value, wholes: _Wholes, total: Node | None = None
+) -> list[Node]:
+    """Nodes with some products with `g`, and the sum of it or of what it is multiplied with, in one operation."""
+    producer = Graph(nodes).producers().get(g)
+    pieces = producer.args[0] if producer is not None and _is_join(producer) else [g]
+    lefts = [left for parts in wholes.values() for left in parts.values()]
+    # Nobody asks for the sum, but it is made all the same.
+    sums = Value(f"{g.name}_sums", (g.row_size,), g.dtype) if total is None else total.result
+    gone = {sums, *wholes, *(part for parts in wholes.values() for part in parts)}
+    before = {value for node in Graph(nodes).needed_for([*pieces, *lefts]) for value in node.results}
+    dtypes = {value.dtype for value in (g, sums, *pieces, *lefts)}
+    is_turned = total is not None and g is not total.values[0]
+    is_narrow = g.row_size < _NARROWEST and not is_turned
+    if is_narrow or dtypes not in _PLAIN or gone & before:
+        return nodes
+    heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
+    made = _as_one_operation(g, pieces, lefts, heights, sums, sum_parts=is_turned)
+    return _when_needed([*(node for node in nodes if gone.isdisjoint(node.results)), *made], results)
+
+
+def _products_over_rows(nodes: Sequence[Node], gives: set[Value]) -> dict[Value, tuple[Value, dict[Value, Value]]]:
+    """Products that sum over rows, and joins of some with one `g`: that, and the products each consists of."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
     products = {node.results[0]: pair for node in nodes if (pair := _over_rows(made, node.results[0])) is not None}
@@ -225,24 +238,36 @@ def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> 
             joined[node.result] = parts
     inside = {part for parts in joined.values() for part in parts}
     wholes = joined | {product: [product] for product in products if product not in inside}
-    named = {whole: {part: products[part][0] for part in parts} for whole, parts in wholes.items()}
+    return {
+        whole: (products[parts[0]][1], {part: products[part][0] for part in parts}) for whole, parts in wholes.items()
+    }
+
+
+def _by_right_side(found: dict[Value, tuple[Value, dict[Value, Value]]]) -> dict[Value, _Wholes]:
+    """Those with one `g` together."""
+    grouped: dict[Value, _Wholes] = {}
+    for whole, (g, parts) in found.items():
+        grouped.setdefault(g, {})[whole] = parts
+    return grouped
+
+
+def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> tuple[Value, _Wholes] | None:
+    """Products with what is summed up: as the `g` of some, or else as the `a` of one."""
+    found = _products_over_rows(nodes, gives)
     source: Value = total.values[0]
-    with_it = {whole: parts for whole, parts in named.items() if products[wholes[whole][0]][1] is source}
+    with_it = _by_right_side(found).get(source)
     if with_it:
         return source, with_it
-    producer = made.get(source)
+    producer = Graph(list(nodes)).producers().get(source)
     pieces = producer.args[0] if producer is not None and _is_join(producer) else [source]
-    widths = {
-        whole: products[wholes[whole][0]][1].row_size
-        for whole, parts in named.items()
-        if list(parts.values()) in (pieces, [source])
-    }
+    widths = {whole: g.row_size for whole, (g, parts) in found.items() if list(parts.values()) in (pieces, [source])}
     # A panel that is not full has room for the sum; where all are, one more must be a small part of many.
     with_room = [whole for whole in widths if widths[whole] % _PANEL]
     best = min(with_room, key=widths.__getitem__) if with_room else max(widths, key=widths.__getitem__, default=None)
     if best is None or (not with_room and widths[best] < 4 * _PANEL):
         return None
-    return products[wholes[best][0]][1], {best: named[best]}
+    g, parts = found[best]
+    return g, {best: parts}
 
 
 def _as_one_operation(

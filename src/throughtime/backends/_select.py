@@ -23,6 +23,7 @@ from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
 from throughtime.backends._keep_together import keep_together
 from throughtime.backends._numba_loop import NumbaLoop, lower
+from throughtime.backends._on_the_way import on_the_way
 from throughtime.backends._step import Step
 from throughtime.backends.aten import AtenLoop
 from throughtime.compiler import (
@@ -131,23 +132,30 @@ def _defect(error: Exception) -> str:
 
 def _compile(program: Program, name: str, *, on_gpu: bool) -> Executable | str:
     if name == "numba":
-        program = keep_together(program)
+        return _compile_kernels(program)
     loops: list[tuple[Loop, list[Value]]] = [(program.loop, [])]
     if program.adjoint is not None:
         loops.append((program.adjoint.loop, program.adjoint.lagged))
     if name == "aten":
         return Executable(program, [AtenLoop(loop, on_gpu=on_gpu) for loop, _ in loops])
-    if name == "numba":
-        lowered = lower(program)
-        for reason in lowered:
-            if isinstance(reason, str):
-                return reason
-        return Executable(program, [NumbaLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
     lowered = [_triton_loop.lower(loop, lagged) for loop, lagged in loops]
     for reason in lowered:
         if isinstance(reason, str):
             return reason
     return Executable(program, [_triton_loop.TritonLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
+
+
+def _compile_kernels(program: Program) -> Executable | str:
+    """The program on the kernels of the CPU."""
+    reasons: list[str] = []
+    # What a loop might do on its way may be beyond its words; the rest need not be.
+    for way in (on_the_way(program), program):
+        program = keep_together(way)
+        lowered = lower(program)
+        reasons = [reason for reason in lowered if isinstance(reason, str)]
+        if not reasons:
+            return Executable(program, [NumbaLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
+    return reasons[0]
 
 
 _CACHE: OrderedDict[Any, _Compiled] = OrderedDict()

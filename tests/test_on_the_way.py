@@ -1,0 +1,92 @@
+"""What a backward kernel computes on its way: as little as possible is left for torch after the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import throughtime as tt
+from compare import check_close
+from throughtime.backends._on_the_way import on_the_way
+from throughtime.backends._select import choose
+from throughtime.backends._step import Step
+
+pytestmark = pytest.mark.covers("compiler")
+
+
+class Scaled(tt.RNNCell):
+    """Its rows are two-dimensional: kernels have no words for what follows its loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(2, 3))
+        self.w = torch.nn.Parameter(torch.rand(2, 6))
+
+    state_size = output_size = property(lambda self: 6)
+
+    def forward(self, inputs: Any, state: Any) -> Any:
+        shaped = (inputs @ self.w + state).view(-1, 2, 3) * self.scale
+        new = torch.tanh(shaped.flatten(1))
+        return new, new
+
+
+def program_of(cell: Any) -> Any:
+    x, state = torch.zeros(2, 2), cell.zero_state(2, torch.float32)
+    with tt.backend("aten"):
+        choice = choose(Step(cell, state, torch.float32), x, [x], state, differentiate=True)
+    assert choice.executable is not None
+    return choice.executable.program
+
+
+CELLS = {
+    "GRU": (lambda: tt.GRUCell(5, input_size=2), {"mul"}),
+    "minimal gated unit": (lambda: tt.cells.MinimalGatedUnitCell(5, input_size=2), {"mul"}),
+    "peepholes": (lambda: tt.LSTMCell(5, input_size=2, use_peepholes=True), {"mul_8", "mul_14", "mul_16"}),
+    "plain": (lambda: tt.BasicRNNCell(5, input_size=2), set()),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_what_sums_are_taken_of_is_made_in_the_loop(name: str) -> None:
+    make, moved = CELLS[name]
+    program = program_of(make())
+    changed = on_the_way(program)
+    before, after = program.adjoint.after, changed.adjoint.after
+    assert {value.name for value in before.gives} - {value.name for value in after.gives} >= moved
+    assert moved <= {value.name for value in changed.adjoint.loop.stored}
+    # What nobody takes any more is not stored.
+    assert set(changed.adjoint.loop.stored) <= {*after.takes, *changed.adjoint.gradients}
+    assert changed.adjoint.gradients == program.adjoint.gradients
+    assert (changed is program) == (not moved)
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 0, 1, 3]], ids=["dense", "ragged"])
+@pytest.mark.parametrize("name", [*CELLS, "beyond its words"])
+def test_gradients_are_those_of_the_reference(name: str, lengths: list[int] | None) -> None:
+    cell = Scaled() if name == "beyond its words" else CELLS[name][0]()
+    x = torch.randn(4, 4, 2, requires_grad=True)
+    found: list[list[torch.Tensor]] = []
+    for backend in ("reference", "auto", "auto"):
+        with tt.backend(backend):
+            outputs, _ = tt.dynamic_rnn(cell, x, lengths, dtype=torch.float32)
+        found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), [x, *cell.parameters()])])
+    for got in found[1:]:
+        check_close(name, found[0], got)
+
+
+def test_products_with_one_side_in_common_are_one_operation() -> None:
+    """Without a bias, too: nothing is joined for it, nor is a state of the step before copied."""
+    cell = tt.cells.LayerNormBasicLSTMCell(16, input_size=8)
+    x = torch.randn(3, 5, 8, requires_grad=True)
+    source = tt.explain(cell, x, dtype=torch.float32)
+    assert source.backend == "numba"
+    with tt.backend("numba"):
+        state = cell.zero_state(3, torch.float32)
+        step = Step(cell, state, torch.float32)
+        choice = choose(step, x[:, 0].detach(), [x[:, 0].detach()], state, differentiate=True)
+    assert choice.executable is not None
+    after, _ = choice.executable.after_backward((True,) * (len(choice.executable.program.tensors) + 1))
+    assert "over_rows" in after.source
+    assert "cat" not in after.source.replace("cat_", "")
