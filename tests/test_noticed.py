@@ -457,3 +457,23 @@ def test_gradients_of_a_function_of_the_weights() -> None:
         outputs, _ = on(backend, dynamic)(Computed(), inputs, LENGTHS, None, torch.float64)
         found.append(torch.autograd.grad(outputs.square().sum(), base)[0])
     torch.testing.assert_close(*found)
+
+
+class Named(tt.RNNCell):
+    """A step of somebody else's may look at its name."""
+
+    state_size = output_size = property(lambda self: 3)
+
+    def forward(self, inputs: Any, state: Any) -> Any:
+        new = torch.tanh(inputs + state) if self.name == "one" else inputs - state
+        return new, new
+
+
+def test_the_name_of_a_cell() -> None:
+    x, cell = torch.randn(2, 3, 3), Named("one")
+    for name in ("one", "other", "one"):
+        for made in (Named(name), cell):
+            made.name = name
+            with tt.backend("reference"):
+                want = tt.dynamic_rnn(made, x, dtype=torch.float32)[0]
+            torch.testing.assert_close(tt.dynamic_rnn(made, x, dtype=torch.float32)[0], want)

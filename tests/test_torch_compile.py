@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import throughtime as tt
 from compare import check_close, check_same, measure
@@ -181,6 +183,26 @@ def test_dropout_is_drawn_at_every_call() -> None:
     first, second = (run(torch.ones(2, 8, 3)) == 0 for _ in range(2))
     assert 0.4 < first.float().mean() < 0.6
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("lengths", [None, [8, 3]], ids=["dense", "ragged"])
+def test_inside_of_torchs_checkpoint(lengths: list[int] | None) -> None:
+    """What is computed again draws the same random numbers again."""
+    cell = tt.DropoutWrapper(tt.GRUCell(8, input_size=3), output_keep_prob=0.5)
+    given = None if lengths is None else torch.tensor(lengths)
+
+    def unroll(x: Tensor) -> Tensor:
+        return tt.dynamic_rnn(cell, x, given, dtype=torch.float32)[0]
+
+    def loss(x: Tensor, again: Any) -> Tensor:
+        return again(x).sin().sum()
+
+    x, found = torch.ones(2, 8, 3, requires_grad=True), []
+    for way in (unroll, lambda x: checkpoint(unroll, x, use_reentrant=False)):
+        run = torch.compile(functools.partial(loss, again=way), backend="aot_eager", fullgraph=True)
+        torch.manual_seed(0)
+        found.append([one.detach() for one in (run(x), *torch.autograd.grad(run(x), [x, *cell.parameters()]))][1:])
+    check_close("computed again", *found)
 
 
 def test_without_gradients() -> None:

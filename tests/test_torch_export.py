@@ -91,6 +91,17 @@ def test_without_lengths() -> None:
     check_close("dense", results(model, inputs), results(program.module(), inputs))
 
 
+@pytest.mark.parametrize("lengths", [None, [5, 2, 1]], ids=["dense", "ragged"])
+def test_a_module_that_takes_the_dtype_of_its_inputs(lengths: list[int] | None) -> None:
+    model = tt.RNN(tt.GRUCell(4, input_size=3))
+    given = () if lengths is None else (torch.tensor(lengths),)
+    batch = torch.export.Dim("batch")
+    shapes = ({0: batch},) * (1 + len(given))
+    program = torch.export.export(model, (torch.randn(3, T, 3), *given), dynamic_shapes=shapes)
+    arguments = torch.randn(4, T, 3), *(torch.tensor([1, 0, 5, 3]) for _ in given)
+    check_close("any batch", results(model, *arguments), results(program.module(), *arguments))
+
+
 def test_padding_reaches_nothing() -> None:
     model = model_of(CELLS["LSTM"], "both ways")
     inputs, lengths = random_inputs(3, 3, T, F64), torch.tensor([5, 2, 0])

@@ -57,6 +57,11 @@ def autocast_on(device: torch.device) -> bool:
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
+def records_gradients() -> bool:
+    """Whether torch notes what is computed: inference mode does not, whatever else is switched on within it."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
 def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
     """Raise a `ValueError` unless both tensors are on one device."""
     if tensor.device != other.device:

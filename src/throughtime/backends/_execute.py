@@ -368,8 +368,7 @@ class Executable:
         self._invariant.run(0, env, generators)
         before.run(steps.total, env, generators)
         pieces, final = _walk(loop, program, env, state, steps, generators)
-        order = torch.argsort(torch.cat([steps.positions(step) for step in range(len(steps.counts))]))
-        order = order.to(final[0].device)
+        order = steps.by_step(final[0].device)
         for value, parts in zip(program.loop.stored, pieces, strict=True):
             axis = value.row_axis or 0
             env[value] = torch.cat([part.movedim(axis, 0) for part in parts])[order].movedim(0, axis)
@@ -381,29 +380,38 @@ def _walk(
     function: TorchFunction, program: Program, env: Env, state: Sequence[Tensor], steps: Steps, generators: Any
 ) -> tuple[list[list[Tensor]], list[Tensor]]:
     """The loop in torch operations, out of place."""
-    current = list(state)
-    ended: list[list[Tensor]] = [[] for _ in state]
-    pieces: list[list[Tensor]] = [[] for _ in program.loop.stored]
     carried = set(program.state)
     streams = {
         value: steps.split(env[value].movedim(value.row_axis or 0, 0))
         for value in function.takes
         if value.has_rows and value not in carried
     }
+
+    def run(number: int, current: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        now = {**env, **dict(zip(program.state, current, strict=True))}
+        now |= {value: parts[number].movedim(0, value.row_axis or 0) for value, parts in streams.items()}
+        made = function(steps.counts[number], generators, *[now[value] for value in function.takes])
+        results = dict(zip(function.gives, made, strict=True))
+        return [results[value] for value in program.loop.stored], [results[value] for value in program.new_state]
+
+    return step_by_step(run, state, steps)
+
+
+def step_by_step(
+    run: Callable[[int, Sequence[Tensor]], tuple[list[Tensor], list[Tensor]]], state: Sequence[Tensor], steps: Steps
+) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """The rows of every step for everything that `run(step, state)` gives besides the next state; the final state."""
+    current = list(state)
+    ended: list[list[Tensor]] = [[] for _ in state]
+    given = []
     for step, rows in enumerate(steps.counts):
         for index, leaf in enumerate(current):
             ended[index].append(leaf[rows:])
             current[index] = leaf[:rows]
-        now = {**env, **dict(zip(program.state, current, strict=True))}
-        now |= {value: parts[step].movedim(0, value.row_axis or 0) for value, parts in streams.items()}
-        results = dict(
-            zip(function.gives, function(rows, generators, *[now[value] for value in function.takes]), strict=True)
-        )
-        for parts, value in zip(pieces, program.loop.stored, strict=True):
-            parts.append(results[value])
-        current = [results[value] for value in program.new_state]
+        results, current = run(step, current)
+        given.append(results)
     final = [torch.cat([leaf, *reversed(left)]) for leaf, left in zip(current, ended, strict=True)]
-    return pieces, final
+    return [list(parts) for parts in zip(*given, strict=True)], final
 
 
 def _function(

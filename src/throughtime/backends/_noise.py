@@ -16,7 +16,7 @@ class Noise:
     """The generators of a cell as they were when an unroll began."""
 
     def __init__(self, cell: Any, device: torch.device, *, is_random: bool) -> None:
-        self._cell = cell
+        self.cell = cell
         self._device = device
         self._states: tuple[torch.Tensor, torch.Tensor | None, dict[str, Any]] | None = None
         if is_random:
@@ -25,7 +25,7 @@ class Noise:
 
     def generator(self, source: Source) -> torch.Generator:
         """The cell's own generator that a program names."""
-        generator: torch.Generator = self._cell.get_submodule(source.path).generator(source.device)
+        generator: torch.Generator = self.cell.get_submodule(source.path).generator(source.device)
         return generator
 
     @contextlib.contextmanager
@@ -47,8 +47,8 @@ class Noise:
                 self._set_modules(now)
 
     def _module_states(self) -> dict[str, Any]:
-        return {path: module.noise_state() for path, module in drawing(self._cell)}
+        return {path: module.noise_state() for path, module in drawing(self.cell)}
 
     def _set_modules(self, states: dict[str, Any]) -> None:
-        for path, module in drawing(self._cell):
+        for path, module in drawing(self.cell):
             module.set_noise_state(states[path])

@@ -11,13 +11,13 @@ from torch import Tensor
 from throughtime._errors import problem
 from throughtime.backends._claim import Claim
 from throughtime.backends._direct import Direct
-from throughtime.backends._execute import Executable
+from throughtime.backends._execute import Executable, step_by_step
 from throughtime.backends._keeping import Kept
 from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
-from throughtime.compiler import Program
+from throughtime.compiler import Program, Replay
 
 
 class Call(NamedTuple):
@@ -77,7 +77,8 @@ def run(
             rows, start = call.enter(inputs, state)
             env = environment(call, tensors, rows)
             outputs, final, _ = call.executable.forward(env, start, call.steps, call.noise.generator, call.chunk)
-            return call.leave(outputs, final)
+            own = apart([*outputs, *final], [*tensors, *inputs, *state])
+            return call.leave(own[: len(outputs)], own[len(outputs) :])
     results = _Unroll.apply(  # type: ignore[no-untyped-call]
         call, len(tensors), len(inputs), *tensors, *inputs, *state
     )
@@ -117,7 +118,7 @@ class _Unroll(torch.autograd.Function):
             outputs, final, found = executable.forward(
                 env, state, call.steps, call.noise.generator, call.chunk, swapped
             )
-            own = _distinct([*outputs, *final], [*leaves, *rows])
+            own = apart([*outputs, *final], [*leaves, *rows])
             outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
             results = (*outputs, *final)
             if call.leading is not None and swapped is None:
@@ -214,19 +215,40 @@ def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list
     ]
 
 
-def _distinct(results: list[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Results that are not each other or one of the arguments: autograd wants every one to be a tensor of its own."""
-    seen = {id(leaf) for leaf in leaves}
-    distinct = []
+def apart(results: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
+    """Results that share no memory with each other or with the arguments: they are their owner's to change."""
+    seen = {tensor.untyped_storage().data_ptr() for tensor in arguments}
+    own = []
     for result in results:
-        distinct.append(result.clone() if id(result) in seen else result)
-        seen.add(id(distinct[-1]))
-    return tuple(distinct)
+        shared = result.untyped_storage().data_ptr() in seen and result.numel()
+        own.append(result.clone(memory_format=torch.contiguous_format) if shared else result.contiguous())
+        seen.add(own[-1].untyped_storage().data_ptr())
+    return own
 
 
 def _is_batched(gradient: Tensor | None) -> bool:
     """Whether it stands for many that torch computes at once, as `is_grads_batched` asks for: it has no memory."""
     return gradient is not None and torch._C._functorch.is_legacy_batchedtensor(gradient)
+
+
+def _by_the_cell(
+    call: Call, replay: Replay, tensors: Sequence[Tensor], rows: Sequence[Tensor], state: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The forward pass, step by step in the cell itself: it keeps gradients from something, or has some of its own."""
+    if call.executable.is_random or call.executable.program.drawn.nodes:
+        what = "gradients cannot be differentiated of a cell that detaches something and draws random numbers"
+        fix = 'Run it step by step, with `tt.backend("reference")`.'
+        got = f"create_graph=True or is_grads_batched=True for {type(call.noise.cell).__name__}"
+        raise RuntimeError(problem(what, got=got, expected="one of both", fix=fix))
+    step, steps = replay.begin(call.noise.cell, tensors), call.steps
+    streams = [steps.split(leaf) for leaf in rows]
+
+    def run(number: int, current: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        return step([stream[number] for stream in streams], current)
+
+    pieces, final = step_by_step(run, state, steps)
+    order = steps.by_step(final[0].device)
+    return [torch.cat(parts)[order] for parts in pieces], final
 
 
 def _differentiably(
@@ -237,9 +259,12 @@ def _differentiably(
         # The leaves may depend on each other, say a state on the weights; gradients are those of this unroll alone.
         own = [leaf.view_as(leaf) for leaf in leaves]
         rows, state = call.enter(own[tensor_count:split], own[split:])
-        env = environment(call, own[:tensor_count], rows)
         state = [call.steps.sorted(leaf) for leaf in state]
-        outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
+        if call.executable.program.replay is not None:
+            outputs, final = _by_the_cell(call, call.executable.program.replay, own[:tensor_count], rows, state)
+        else:
+            env = environment(call, own[:tensor_count], rows)
+            outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
         results = [leaf for leaves in call.leave(outputs, [*map(call.steps.unsorted, final)]) for leaf in leaves]
     pairs = [
         (result, gradient)

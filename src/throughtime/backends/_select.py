@@ -18,7 +18,7 @@ from torch.utils._device import DeviceContext
 
 from throughtime import _nest
 from throughtime._errors import problem
-from throughtime._tensors import is_lazy
+from throughtime._tensors import is_lazy, records_gradients
 from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
 from throughtime.backends._keep_together import keep_together
@@ -327,7 +327,7 @@ def _look_up(
     device = inputs[0].device
     if differentiate is None:
         tensors = (*inputs, *leaves, *anatomy.tensors)
-        differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        differentiate = records_gradients() and any(tensor.requires_grad for tensor in tensors)
     autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
     key = (
         anatomy.structure,

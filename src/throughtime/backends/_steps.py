@@ -148,6 +148,10 @@ class Steps:
         """Where the rows of one step lie."""
         return self.starts[step] + self.row_stride * torch.arange(self.counts[step])
 
+    def by_step(self, device: torch.device) -> Tensor:
+        """For each row of a stream, which one it is when all steps are put one after another."""
+        return torch.argsort(torch.cat([self.positions(step) for step in range(len(self.counts))])).to(device)
+
     def rows(self, stream: Tensor, step: int) -> Tensor:
         """The rows of one step, as a view."""
         start, count = self.starts[step], self.counts[step]

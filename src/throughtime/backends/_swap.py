@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from throughtime import _nest
-from throughtime._tensors import is_lazy
+from throughtime._tensors import is_lazy, records_gradients
 from throughtime.backends._host_streams import is_apart
 
 PAGE_BYTES = 8 * 2**20
@@ -39,7 +39,7 @@ _ALIGNMENT = 256
 
 def is_swapped(device: torch.device) -> bool:
     """Whether swapping the memory of a call on a device is of use: it has memory of its own, and a backward pass."""
-    return is_apart(device) and torch.is_grad_enabled()
+    return is_apart(device) and records_gradients()
 
 
 def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContextManager[Any]:
@@ -50,7 +50,7 @@ def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContex
     """
     leaves = [leaf for leaf in _nest.flatten(tensors) if isinstance(leaf, Tensor)]
     devices = {leaf.device for leaf in leaves if leaf.is_cuda}
-    if not wanted or not devices or not torch.is_grad_enabled():
+    if not wanted or not devices or not records_gradients():
         return contextlib.nullcontext()
     parameters = cell.parameters() if isinstance(cell, nn.Module) else ()
     return _swap_to_host(HostSwap(devices.pop(), [*leaves, *parameters]))

@@ -7,6 +7,7 @@ from throughtime.compiler._graph import ROWS, Graph, Node, Value
 from throughtime.compiler._loop import LoopProgram, Row, check_loop
 from throughtime.compiler._lower import Lowered, is_lowerable
 from throughtime.compiler._program import Program, compile_step
+from throughtime.compiler._replay import Replay
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._traced import Leaf, Source, StepSignature
 from throughtime.compiler._watch import Anatomy
@@ -24,6 +25,7 @@ __all__ = [
     "Lowered",
     "Node",
     "Program",
+    "Replay",
     "Row",
     "Section",
     "Source",

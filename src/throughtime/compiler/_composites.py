@@ -74,6 +74,9 @@ class Formula:
     def __le__(self, other: Any) -> Formula:
         return self.apply("le", other, dtype=torch.bool)
 
+    def __ge__(self, other: Any) -> Formula:
+        return self.apply("ge", other, dtype=torch.bool)
+
     __radd__, __rmul__ = __add__, __mul__
 
     def __getattr__(self, kind: str) -> Callable[..., Formula]:
@@ -94,6 +97,12 @@ def _clamp(x: Formula, low: Any = None, high: Any = None) -> Formula:
 
 def _within(x: Formula, low: float, high: float) -> Formula:
     return _both(x > low, x < high)
+
+
+def _zero_where(condition: Formula, other: Formula) -> Formula:
+    """Not by a factor of zero: an infinite gradient that has no way through must not become NaN."""
+    args = (condition.row, 0.0, other.row)
+    return Formula(other._emitter, other._emitter.pointwise("where", *args, dtype=other.row.dtype))
 
 
 def _silu_backward(d: Formula, x: Formula) -> Formula:
@@ -135,7 +144,7 @@ def _elu_backward(d: Formula, alpha: float, scale: float, input_scale: float, is
     positive = d * float(scale)
     factor = float(alpha * scale)
     slope = x + factor if is_result else (x * float(input_scale)).exp() * factor
-    return positive.where(x > 0.0, d * slope * float(input_scale))
+    return (d * slope * float(input_scale)).where(x <= 0.0, positive)
 
 
 def _leaky_relu(x: Formula, slope: float = 0.01) -> Formula:
@@ -147,7 +156,8 @@ def _leaky_relu_backward(d: Formula, x: Formula, slope: float, is_result: bool) 
 
 
 def _hardtanh_backward(d: Formula, x: Formula, low: float, high: float) -> Formula:
-    return d.where(_within(x, low, high), 0.0)
+    outside = (x <= low).apply("logical_or", x >= high, dtype=torch.bool)
+    return _zero_where(outside, d)
 
 
 def _hardsigmoid(x: Formula) -> Formula:
@@ -156,7 +166,7 @@ def _hardsigmoid(x: Formula) -> Formula:
 
 def _hardswish_backward(d: Formula, x: Formula) -> Formula:
     inside = d * (x * (1 / 3) + 0.5)
-    return (d * 0.0).where(x <= -3.0, inside.where(x < 3.0, d))
+    return _zero_where(x <= -3.0, inside.where(x < 3.0, d))
 
 
 def _mish_backward(d: Formula, x: Formula) -> Formula:
@@ -205,7 +215,7 @@ def layer_norm_backward(d: Formula, x: Formula, mean: Formula, scale: Formula, w
 COMPOSITES: dict[str, Callable[..., Formula]] = {
     "sigmoid_backward": lambda d, y: d * (y * (1.0 - y)),
     "tanh_backward": lambda d, y: d * (1.0 - y * y),
-    "threshold_backward": lambda d, y, threshold: (d * 0.0).where(y <= threshold, d),
+    "threshold_backward": lambda d, y, threshold: _zero_where(y <= threshold, d),
     "square": lambda x: x * x,
     "clamp": _clamp,
     "clamp_min": _clamp,

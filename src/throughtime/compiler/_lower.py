@@ -200,14 +200,11 @@ def _squeezed(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _computing_dtype(node: Node) -> torch.dtype:
     """The dtype in which a comparison is made."""
-    dtypes = [arg.dtype if isinstance(arg, Value) else None for arg in node.args[:2]]
-    known = [dtype for dtype in dtypes if dtype is not None]
-    dtype = known[0]
-    for other in known[1:]:
-        dtype = torch.promote_types(dtype, other)
-    if None in dtypes and any(isinstance(arg, float) for arg in node.args[:2]) and not dtype.is_floating_point:
-        dtype = torch.get_default_dtype()
-    return dtype
+    # torch knows: a tensor without dimensions counts for less than others, a number for less still.
+    compared = [
+        torch.empty([0] * len(arg.shape), dtype=arg.dtype) if isinstance(arg, Value) else arg for arg in node.args
+    ]
+    return torch.result_type(*compared[:2]) if len(compared) > 1 else compared[0].dtype
 
 
 def _same_name(lowering: _Lowering, node: Node) -> Row:
@@ -220,8 +217,10 @@ def _same_name(lowering: _Lowering, node: Node) -> Row:
     if node.name in ("logical_and", "logical_or", "logical_not"):
         within = torch.bool
     args = [lowering.cast(lowering.operand(arg), within) for arg in node.args[:count]]
-    if _has(node, "rounding_mode") and node.arg("rounding_mode") is not None:
-        raise Uncompilable(f"aten.div rounds ({node.arg('rounding_mode')})")
+    for option in node.target._schema.arguments[count:]:
+        # Whatever else an operation can be told, such as how to round, is beyond the words of row programs.
+        if node.arg(option.name) != option.default_value:
+            raise Uncompilable(f"aten.{node.name} has {option.name}={node.arg(option.name)}")
     return lowering.pointwise(node.name, *args, dtype=dtype, name=node.result.name)
 
 
@@ -306,7 +305,9 @@ def _expand(lowering: _Lowering, node: Node) -> Row:
         return source
     if source.width != 1:
         raise Uncompilable("aten.expand repeats features")
-    zeros = lowering.fill(Row("", result.row_size, result.dtype), 0)
+    # A zero that leaves the sign of another alone.
+    zero = -0.0 if result.dtype.is_floating_point else 0
+    zeros = lowering.fill(Row("", result.row_size, result.dtype), zero)
     return lowering.pointwise("add", zeros, source, dtype=result.dtype, name=result.name)
 
 

@@ -54,6 +54,7 @@ class _Merge:
             device=one.device,
             literals=literals,
             calls=one.calls,
+            is_plain=one.is_plain and other.is_plain,
             **merged,
         )
         self.trace.objection = self._objection

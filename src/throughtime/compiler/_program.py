@@ -13,6 +13,7 @@ from throughtime.compiler._adjoint import Adjoint, make_adjoint
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Value
 from throughtime.compiler._hoist import hoist, regroup_sums
+from throughtime.compiler._replay import Replay
 from throughtime.compiler._row_numbers import pick_by_row
 from throughtime.compiler._rows import check_random, check_rows
 from throughtime.compiler._sections import Loop, Section
@@ -45,6 +46,8 @@ class Program:
     after: Section
     adjoint: Adjoint | None
     paths: list[str] = field(default_factory=list)
+    # How to run a step again whose gradient torch is to differentiate, if the nodes here do not tell.
+    replay: Replay | None = None
 
     @property
     def states(self) -> list[tuple[Value, Value]]:
@@ -94,6 +97,7 @@ def compile_step(
     tracing.check_single_row()
     program = _partition(traced, type(cell).__name__)
     program.paths = list(anatomy.paths)
+    program.replay = None if traced.is_plain else tracing.replay
     return program
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from throughtime import _nest
 from throughtime.cells._draws import drawing
@@ -82,6 +83,9 @@ class _Recording(TorchDispatchMode):
         self._alive: list[Tensor] = []
         self._generators: dict[int, Source] = {}
         self._differentiate = differentiate
+        # Whether torch differentiates what is being recorded; and whether that was ever kept from it.
+        self._is_forward = differentiate
+        self._is_plain = True
         self._calls = Calls(axes)
         devices = {leaf.device for leaf in signature.input_leaves if leaf.device.type == "cuda"}
         # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
@@ -146,7 +150,7 @@ class _Recording(TorchDispatchMode):
         changed = changed_attribute(stand_in, before)
         if changed is not None:
             raise Uncompilable(f"a step changes the cell itself (its attribute `{changed}`)")
-        start = len(self._nodes)
+        start, self._is_forward = len(self._nodes), False
         tangents = [self._tangent(leaf) for leaf in results]
         gradients = self._gradients(results, tangents, [*tensors, *inputs, *state])
         tangent_values = [None if tangent is None else tangent.value for tangent in tangents]
@@ -168,6 +172,7 @@ class _Recording(TorchDispatchMode):
             literals=self._literals,
             device=signature.input_leaves[0].device,
             calls=self._calls.made,
+            is_plain=self._is_plain,
         )
 
     def _prepare(self, stand_in: Any) -> None:
@@ -238,6 +243,8 @@ class _Recording(TorchDispatchMode):
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func.overloadpacket in _LOOKS_AT_VALUES:
             raise Uncompilable(f"what it does depends on the values of tensors (aten.{func.overloadpacket.__name__})")
+        if self._is_forward and (func is aten.detach.default or not torch.is_grad_enabled()):
+            self._is_plain &= not any(isinstance(arg, Tensor) and arg.requires_grad for arg in tree_leaves(args))
         if func in (aten.detach.default, aten.alias.default):
             (source,) = args
             return self._renamed(source)

@@ -217,6 +217,8 @@ def _embedding(node: Node) -> None:
 
 
 def _embedding_backward(node: Node) -> set[Value]:
+    if node.arg("scale_grad_by_freq"):
+        _refuse(node, "counts how often a row of the table is looked up")
     return set(node.results)
 
 

@@ -326,9 +326,12 @@ def _pieces(node: Node, made: dict[Value, Node], known: dict[Value, list[Piece]]
         of_zeros = whole in made and made[whole].name == "zeros" and whole.row_axis == 0
         if not of_zeros or node.arg("dim") % len(whole.shape) != 1 or node.arg("step") != 1:
             return None
+        if piece.dtype != whole.dtype:
+            return None
         start, stop = node.arg("start") or 0, node.arg("end")
         return [(start, whole.shape[1] if stop is None else min(stop, whole.shape[1]), piece)]
-    if node.name == "add" and node.arg("alpha") == 1 and all(arg in known for arg in node.args[:2]):
+    is_sum = node.name == "add" and node.arg("alpha") == 1 and all(arg in known for arg in node.args[:2])
+    if is_sum and all(arg.shape == node.result.shape for arg in node.args[:2]):
         joined = sorted(known[node.args[0]] + known[node.args[1]], key=lambda piece: piece[0])
         if all(one[1] <= other[0] for one, other in itertools.pairwise(joined)):
             return joined
@@ -373,8 +376,8 @@ def _key(tree: Any) -> Any:
         return tuple(map(_key, tree))
     if isinstance(tree, dict):
         return tuple((name, _key(part)) for name, part in tree.items())
-    # 1, 1.0 and True are equal, but not the same.
-    return (type(tree), tree) if isinstance(tree, int | float) else tree
+    # 1, 1.0 and True are equal, but not the same; nor are 0.0 and -0.0.
+    return (type(tree), repr(tree)) if isinstance(tree, int | float) else tree
 
 
 PASSES: tuple[Pass, ...] = (

@@ -17,6 +17,7 @@ from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._merge import merge
 from throughtime.compiler._products import RowAxes
 from throughtime.compiler._record import record
+from throughtime.compiler._replay import Replay
 from throughtime.compiler._traced import BATCHES, StepSignature, Trace
 from throughtime.compiler._watch import Anatomy
 
@@ -41,6 +42,7 @@ class Tracing:
             outputs, new_state = map(_nest.flatten, call(stand_in, inputs, state))
             return [*outputs, *new_state] if keep_states else outputs, new_state
 
+        self.replay = Replay(signature, step)
         axes = RowAxes()
 
         def run(rows: int) -> Trace:

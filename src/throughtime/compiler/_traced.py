@@ -70,6 +70,8 @@ class Trace:
     literals: dict[Value, Tensor]
     device: torch.device
     calls: list[Call]
+    # Whether its gradient is all that there is to know: nothing is detached, or has a gradient of its own.
+    is_plain: bool
     # Why it cannot be compiled, if the rules about rows do not find a better reason.
     objection: str | None = None
 

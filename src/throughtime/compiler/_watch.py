@@ -248,9 +248,15 @@ def _is_foreign(thing: Any) -> bool:
 
 
 def unwatched(module: nn.Module) -> frozenset[str]:
-    """The attributes that a class of ours says do not decide what a step computes."""
-    names = getattr(type(module), "unwatched", None)
-    return names if isinstance(names, frozenset) else frozenset()
+    """The attributes that a class of ours says do not decide what a step computes.
+
+    The step of somebody else's may well look at its name.
+    """
+    kind = type(module)
+    names = getattr(kind, "unwatched", None)
+    if not isinstance(names, frozenset):
+        return frozenset()
+    return names if kind.__module__.partition(".")[0] == "throughtime" else names - {"name"}
 
 
 def watched(thing: Any) -> list[tuple[str, Any]]:

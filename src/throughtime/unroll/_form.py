@@ -260,7 +260,8 @@ def _open_padded(leaves: list[Tensor], time_major: bool, minimum_rank: int, *, s
     time_axis = 0 if time_major else 1
     for axis, what in ((time_axis, "Time steps is"), (1 - time_axis, "Batch_size is")):
         sizes = [leaf.shape[axis] for leaf in leaves]
-        if len(set(sizes)) > 1:
+        # Not as a set: sizes that torch leaves open have no hash.
+        if any(size != sizes[0] for size in sizes):
             raise ValueError(
                 problem(
                     f"{what} not the same for all the elements of `inputs`",

@@ -22,7 +22,7 @@ from throughtime import _nest
 from throughtime._errors import problem
 from throughtime.backends._execute import Executable
 from throughtime.backends._noise import Noise
-from throughtime.backends._operator import Call, environment
+from throughtime.backends._operator import Call, apart, environment
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
 from throughtime.cells._base import begin_sequence, cell_by_number
@@ -38,7 +38,9 @@ _ARGUMENTS = (
     "int number, ScalarType dtype, ScalarType? autocast, bool time_major, bool reverse, bool all_states, "
     "int? parallel_iterations, bool train"
 )
-_library.define(f"unroll({_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
+# `first` is the first of the inputs once more: to draw the same random numbers again, torch looks for the device of a
+# tensor, and looks into no list.
+_library.define(f"unroll(Tensor first, {_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
 _library.define(f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]")
 
 
@@ -156,6 +158,7 @@ def _schedule(site: _Site, lengths: Tensor | None, options: _Options) -> Schedul
 
 
 def _forward(
+    first: Tensor,
     tensors: list[Tensor],
     inputs: list[Tensor],
     state: list[Tensor],
@@ -184,7 +187,7 @@ def _forward(
     count = len(outputs) - (len(final) if options.all_states else 0)
     restored = [schedule.restore(leaf) for leaf in outputs[:count]]
     restored += [schedule.restore(leaf, fill=last) for leaf, last in zip(outputs[count:], final, strict=False)]
-    return _apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
+    return apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
 
 
 def _no_steps(site: _Site, inputs: list[Tensor], state: list[Tensor], all_states: bool) -> list[Tensor]:
@@ -197,18 +200,6 @@ def _no_steps(site: _Site, inputs: list[Tensor], state: list[Tensor], all_states
     for result, leaf in zip(results[count:], state, strict=False):
         result.copy_(leaf)
     return results
-
-
-def _apart(results: list[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
-    """Results that share no memory with each other or with the arguments, as torch expects of an operator."""
-    seen = {tensor.untyped_storage().data_ptr() for tensor in arguments}
-    apart = []
-    for result in results:
-        shared = result.untyped_storage().data_ptr() in seen and result.numel()
-        own = result.clone(memory_format=torch.contiguous_format) if shared else result.contiguous()
-        seen.add(own.untyped_storage().data_ptr())
-        apart.append(own)
-    return apart
 
 
 def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor], rows: Any) -> list[Tensor]:
@@ -228,6 +219,7 @@ def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor
 
 
 def _fake_forward(
+    first: Tensor,
     tensors: list[Tensor],
     inputs: list[Tensor],
     state: list[Tensor],
@@ -264,7 +256,7 @@ def _backward(
         for leaf, gradient, want in zip(leaves, found, wanted, strict=True)
         if want
     ]
-    return _apart(results, [*leaves, *kept, *(gradient for gradient in gradients if gradient is not None)])
+    return apart(results, [*leaves, *kept, *(gradient for gradient in gradients if gradient is not None)])
 
 
 def _passed_through(
@@ -354,7 +346,7 @@ def _fake_backward(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, steps, state, lengths, *rest = inputs
+    _, tensors, steps, state, lengths, *rest = inputs
     with torch.no_grad():
         site = _site(steps, state, _Options(*rest))
     outputs = len(site.executable.program.outputs)
@@ -390,7 +382,7 @@ def _autograd(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
     found = [next(results) if want else None for want in wanted]
     # An empty list, of names where there are no parameters, is one of tensors to torch.
     nothing: list[Any] = [[] if option == [] else None for option in ctx.options]
-    return (found[:first], found[first:second], found[second:], None, *nothing)
+    return (None, found[:first], found[first:second], found[second:], None, *nothing)
 
 
 _library.impl("unroll", _forward, "CompositeExplicitAutograd")

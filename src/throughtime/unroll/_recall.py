@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _nest
+from throughtime._tensors import records_gradients
 from throughtime.backends._direct import Direct
 from throughtime.backends._select import Choice, compiling_stops, wanted_backend
 from throughtime.backends._swap import is_swapped
@@ -187,7 +188,7 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
         options,
         kinds,
         wanted_backend(),
-        torch.is_grad_enabled(),
+        records_gradients(),
         torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind),
         torch.get_default_dtype(),
     )

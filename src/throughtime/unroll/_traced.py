@@ -78,6 +78,7 @@ def unroll_as_operator(
     tensors = [tensor for _name, tensor in named]
     train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state_leaves])
     results = OPERATOR(
+        leaves[0],
         tensors,
         leaves,
         state_leaves,
