@@ -157,6 +157,19 @@ def test_names_say_something() -> None:
     assert [file for file, parts in words.items() if parts & {"utils", "helpers", "common", "misc"}] == []
 
 
+def readme_above(path: Path) -> Path | None:
+    """The nearest README above a module of the package, or the one beside another file."""
+    folders = [folder for folder in path.parents if PACKAGE in folder.parents] or [path.parent]
+    return next((folder / "README.md" for folder in folders if (folder / "README.md").exists()), None)
+
+
+def test_readmes_name_every_module() -> None:
+    above = [(path, readme_above(path)) for path in EVERY_FILE if path.name != "__init__.py"]
+    named = {readme: set(re.findall(r"\w+\.py\b", readme.read_text())) for _, readme in above if readme}
+    assert PACKAGE / "cli" / "README.md" in named
+    assert [relative(path) for path, readme in above if readme and path.name not in named[readme]] == []
+
+
 def public() -> list[str]:
     return sorted(name for name in tt.__all__ if not name.startswith("__"))
 

@@ -65,12 +65,15 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epochs", "0"], "--epochs is 0; expected 1 or more."),
-        (["--epochs", "-3"], "--epochs is -3; expected 1 or more."),
+        (["--epochs", "0"], "`--epochs` is too small: got 0, expected 1 or more."),
+        (["--epochs", "-3"], "`--epochs` is too small: got -3, expected 1 or more."),
         (["--epochs", "many"], "--epochs"),
-        (["--seed", "-1"], "--seed is -1; expected 0 or more"),
+        (["--seed", "-1"], "`--seed` is out of range: got -1"),
         (["--seed", str(2**63)], "expected 0 or more, and below 2**63."),
-        (["--quick", "--epochs", "5"], "--quick and --epochs both set the number of epochs; give one of them."),
+        (
+            ["--quick", "--epochs", "5"],
+            "`--quick` and `--epochs` both set the number of epochs: got both, expected one.",
+        ),
         (["--fast"], "No such option: --fast"),
     ],
 )

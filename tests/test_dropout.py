@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import throughtime as tt
 from compare import check_same, measure
@@ -272,3 +273,27 @@ def test_raw_rnn_draws_variational_masks_once_a_run() -> None:
     for dropped in (first, second):
         assert (dropped == dropped[0]).all()
     assert (first[0] != second[0]).any()
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_seed_of_its_own_inside_of_torchs_checkpoint(backend: str, reentrant: bool) -> None:
+    """torch restores its own generator alone: without it, masks would be others in the backward pass."""
+    x = torch.randn(2, 4, 3, requires_grad=True)
+    for seed in (None, 5):
+        cell = tt.DropoutWrapper(tt.GRUCell(4, input_size=3), output_keep_prob=0.5, seed=seed)
+
+        def unroll(x: Tensor, cell: Any = cell) -> Tensor:
+            with tt.backend(backend):
+                return tt.dynamic_rnn(cell, x, dtype=torch.float32)[0]
+
+        loss = checkpoint(unroll, x, use_reentrant=reentrant).sum()
+        if seed is None:
+            loss.backward()
+        else:
+            with pytest.raises(RuntimeError, match=r"cannot draw the same numbers again.*Leave `seed` out"):
+                loss.backward()
+            # What it does by itself it can do again, and what draws nothing has nothing to repeat.
+            tt.dynamic_rnn(cell, x, dtype=torch.float32, checkpoint_every=2)[0].sum().backward()
+            cell.eval()
+            checkpoint(unroll, x, use_reentrant=reentrant).sum().backward()

@@ -44,7 +44,7 @@ def test_what_is_not_known_may_be_said_in_many_ways(mark: str, count: int, tmp_p
     layout, reasons = columns_of(path)
     assert (layout.task, layout.inputs[0].kind) == ("classify", "number")
     assert reasons["x"].endswith(f"{count} missing, read as the mean")
-    assert np.isnan(next(open_table(path).pieces()).numbers("x", path)[:count]).all()
+    assert np.isnan(next(open_table(path).pieces()).numbers("x", open_table(path))[:count]).all()
 
 
 def test_a_single_word_among_few_numbers_is_a_mistake(tmp_path: Path) -> None:
@@ -83,6 +83,9 @@ FILES = {
     "a class that changes": (rows(end="s9,1,a\n"), ["--task", "classify"], "line 32: `kind` changes within a sequence"),
     "a row of no sequence": (rows(end=",1,a\n"), [], "line 32, column `id` is empty: got a row of no sequence"),
     "an empty target": ("id,x,y\n" + "a,1,\n" * 9, ["--target", "y"], "column `y` is empty: got nothing in 9 rows"),
+    "nothing to forecast": ("series,load\n" + "a,NA\n" * 60, [], "column `load` is empty: got nothing in 60 rows"),
+    "a class among forecasts": (rows(), ["--target", "x,kind"], "got text; several targets mean a forecast, expected"),
+    "a class to forecast": (rows(), ["--task", "forecast", "--target", "kind"], "`kind` is no target to forecast: got"),
     "nothing but gaps": (rows(*["NA"] * 30), [], "a.csv has nothing to learn from"),
     "two roles": (rows(), ["--ignore", "x", "--inputs", "x"], "`--ignore` leaves x out: got `--inputs x` too"),
     "a horizon": (rows(), ["--horizon", 3], "`--horizon` is for forecasts: got a task to classify"),
@@ -96,6 +99,49 @@ def test_what_would_be_learned_wrongly_is_refused(case: str, tmp_path: Path) -> 
     (tmp_path / "a.csv").write_text(content)
     is_one_line_of_error(quickly(tmp_path / "a.csv", tmp_path / "run", *flags), message)
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of files, typed by a path from where one is."""
+    monkeypatch.chdir(tmp_path)
+    for kind in ("tap", "wave"):
+        Path("lab", kind).mkdir(parents=True)
+        for number in range(1, 7):
+            Path("lab", kind, f"{number}.csv").write_text("x,y\n" + "0.5,1.5\n" * number)
+    return Path("lab")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x,y\n1,2\n3,4\n1,oops\n", "lab/tap/3.csv, line 4, column `y` is not a number: got 'oops'"),
+        ("x,y\n1,2\n3,1e200\n", "lab/tap/3.csv, line 3, column `y` is too large a number"),
+        ("x,y\n1,2\n3\n", "lab/tap/3.csv, line 3 is not like the header"),
+        ("", "lab/tap/3.csv has no columns"),
+        ("x,z\n1,2\n", "lab/tap/3.csv is not like lab/tap/1.csv"),
+    ],
+    ids=["word", "size", "short", "empty", "columns"],
+)
+def test_a_mistake_in_a_folder_names_the_file(content: str, message: str, lab: Path) -> None:
+    (lab / "tap" / "3.csv").write_text(content)
+    is_one_line_of_error(quickly(lab, Path("run")), f"Error: {message}")
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_what_is_predicted_for_names_the_file_too(number: int, lab: Path) -> None:
+    assert quickly(lab, Path("run")).exit_code == 0
+    file = lab / "wave" / f"{number}.csv"
+    file.write_text("x,y\n1,2\n3,oops\n")
+    result = call("predict", "run", "lab", "--out", "-", "--batch-size", 5)
+    assert f"Error: lab/wave/{number}.csv, line 3, column `y` is not a number: got 'oops'" in result.stderr
+
+
+def test_a_mistake_in_a_file_names_its_path(lab: Path) -> None:
+    (lab / "empty.csv").write_text("")
+    is_one_line_of_error(quickly(lab / "empty.csv", Path("run")), "Error: lab/empty.csv has no columns")
+    (lab / "one.csv").write_text("id,x,kind\n" + "a,1,p\n" * 30 + "a,oops,p\n")
+    is_one_line_of_error(quickly(lab / "one.csv", Path("run")), "Error: lab/one.csv, line 32, column `x` is not")
 
 
 def test_a_split_by_time_is_not_taken_for_one_by_sequence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_the_steps_to_come(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     assert call("predict", folder / "forecast", folder / "s.csv", "--out", out).exit_code == 0
     rows = table(out)
-    assert [row["step"] for row in rows] == [str(step) for step in range(121, 145)]
+    assert [row["position"] for row in rows] == [str(step) for step in range(121, 145)]
     # Both in their own units: before much was learned, near their last values.
     assert abs(float(rows[0]["level"])) < 3
     assert 40 < float(rows[0]["load"]) < 60
@@ -85,10 +86,12 @@ def test_the_steps_to_come(folder: Path, tmp_path: Path) -> None:
 
 def test_a_text_for_each_text(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
-    assert call("predict", folder / "translate", folder / "p.tsv", "--out", out).exit_code == 0
+    result = call("predict", folder / "translate", folder / "p.tsv", "--out", out)
+    assert result.exit_code == 0
     assert [row["word"] for row in table(out)] == [
         line.split("\t")[0] for line in (folder / "p.tsv").read_text().splitlines()[1:]
     ]
+    assert re.search(r"40 texts, [\d.]+ s \([\d,]+ texts/s\)\.", said(result))
 
 
 def test_parquet_out(folder: Path, tmp_path: Path) -> None:
@@ -140,7 +143,10 @@ def test_mistakes_late_in_a_file_leave_the_earlier_result(change, message, folde
         (["g.csv", "g.csv"], "g.csv is not a run: got a file"),
         (["forecast", "s.csv", "--probabilities"], "`--probabilities` is for models that choose among classes: got"),
         (["classify", "g.csv", "--out", "p.xlsx"], "`--out` has an unknown format: got 'p.xlsx'"),
-        (["classify", "g.csv", "--out", "no/such/p.csv"], "cannot write `--out`"),
+        (
+            ["classify", "g.csv", "--out", "/no/such/p.csv"],
+            "cannot write `--out` /no/such/p.csv: got no folder /no/such",
+        ),
         (["classify", "g.csv", "--out", "g.csv"], "`--out` is the file itself"),
         (["classify", "g.csv", "--batch-size", "0"], "`--batch-size` is too small"),
         (["generate", "x.txt"], "writes text"),
@@ -221,7 +227,8 @@ def test_translated_texts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate", "T"], "'T' has an unknown token: got 'T'"),
+        (["generate", "T"], "'T' has an unknown token: got 'T', expected ' ', '.', 'a', 'c', 'e', 'h', 'm', 'n', 'o'"),
+        (["translate", "ax"], "'ax' has an unknown token: got 'x', expected 'a', 'b', 'c', 'd'. Leave it out."),
         (["generate", "--length", "0"], "`--length` is too small"),
         (["generate", "--temperature", "-1"], "`--temperature` is out of range"),
         (["generate", "--top-p", "1.5"], "`--top-p` is not a probability"),
@@ -289,6 +296,11 @@ def test_explain_and_bench(folder: Path) -> None:
     assert "runs on: numba" in call("explain", folder / "translate").stdout
     assert call("explain", "lstm", "--units", 4, "--source").stdout.strip()
     is_one_line_of_error(call("explain", "nothing"), "the cell 'nothing' cannot be used")
+    is_one_line_of_error(call("explain", "runs/nope"), "runs/nope is not a run: got no such folder")
+    assert "over 3 sequences of 9 steps" in call("explain", folder / "classify", "--batch", 3, "--steps", 9).stdout
+    for flag in ("--units", "--inputs"):
+        message = f"`{flag}` is for cells: got the run {folder / 'classify'}, expected a cell such as lstm."
+        is_one_line_of_error(call("explain", folder / "classify", flag, 3), message)
     is_one_line_of_error(call("explain", "--units", 0), "`--units` is too small")
     is_one_line_of_error(call("explain", "--device", "tpu"), "`--device` is unknown: got 'tpu', expected cpu, cuda or")
     table = said(call("bench", "rnn", "--units", 4, "--inputs", 3, "--steps", 5, "--batch", 4, "--repeat", 1))

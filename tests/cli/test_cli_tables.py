@@ -26,7 +26,7 @@ def guessed(path: Path, **said: object):
 
 def sequences_in(path: Path, sequence: str) -> dict[str, np.ndarray]:
     table = open_table(path)
-    return {rows.name: rows.piece.numbers("x", path) for rows in rows_of(table, sequence)}
+    return {rows.name: rows.piece.numbers("x", table) for rows in rows_of(table, sequence)}
 
 
 def to_parquet(path: Path) -> Path:
@@ -128,6 +128,22 @@ def test_rows_of_text(content: str, task: str, source: str, tokens: str, tmp_pat
     assert layout.inputs[0].tokens == tokens
 
 
+@pytest.mark.parametrize(
+    ("content", "task", "target"),
+    [
+        ("id,x,y,kind\na,1.5,0,p\na,2.5,1,q\nb,1.5,0,p\n", "tag", "y"),
+        ("id,x,y,kind\na,1.5,0.5,p\na,2.5,1.5,p\nb,1.5,2.5,q\n", "classify", "kind"),
+        ("id,x,y\na,1.5,0.5\na,2.5,1.5\nb,1.5,2.5\n", "forecast", "y"),
+        ("id,tag,label,x\na,p,0.5,1\na,q,1.5,1\nb,p,2.5,1\n", "forecast", "label"),
+    ],
+    ids=["its classes", "the last text", "its numbers", "the first name"],
+)
+def test_what_to_learn_is_guessed_as_the_page_says(content: str, task: str, target: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    layout, _ = guessed(tmp_path / "a.csv")
+    assert (layout.task, [column.name for column in layout.targets]) == (task, [target])
+
+
 def test_what_is_said_overrules_what_is_guessed(tmp_path: Path) -> None:
     path = gestures(tmp_path / "a.csv")
     assert guessed(path, task="forecast", target=("x",)).layout.targets[0].name == "x"
@@ -152,7 +168,7 @@ def test_mixed_rows_are_put_together_for_training_and_refused_in_a_stream(tmp_pa
     path.write_text("id,x,kind\na,1,p\nb,2,q\na,3,p\nb,4,q\n")
     table = open_table(path)
     assert not survey(table, "id").together
-    assert [rows.piece.numbers("x", path).tolist() for rows in sorted_rows(table, "id")] == [[1, 3], [2, 4]]
+    assert [rows.piece.numbers("x", table).tolist() for rows in sorted_rows(table, "id")] == [[1, 3], [2, 4]]
     with pytest.raises(
         Mistake, match=r"mixed.csv, line 4: the rows of a sequence are not together: got `id` 'a' again"
     ):
@@ -163,7 +179,7 @@ MISTAKES = {
     "no header": ("1,2,3\n4,5,6\n", "has no header: got the first line '1,2,3'"),
     "empty": ("", "has no columns"),
     "no rows": ("id,x\n", "is empty: got no rows"),
-    "short line": ("id,x\na,1\nb\n", "line 3 is not like the header: got 1 cells, expected 2"),
+    "short line": ("id,x\na,1\nb\n", "line 3 is not like the header: got 1 cell, expected 2"),
     "long line": ("id,x\na,1\nb,2,3\n", "line 3 is not like the header: got 3 cells, expected 2"),
     "twice": ("id,x,x\na,1,2\n", "has two columns of one name: got 'x'"),
     "nameless": ("id,,x\na,1,2\n", "column 2 has no name"),
@@ -253,7 +269,7 @@ def test_missing_numbers_are_the_mean_and_said(tmp_path: Path) -> None:
     layout, reasons = guessed(path)
     assert reasons["x"].endswith("1 missing, read as the mean")
     assert survey(open_table(path), "id").facts["x"].missing == 1
-    assert layout.inputs[0].standardised(next(open_table(path).pieces()), path).tolist() == [1, 0, 3]
+    assert layout.inputs[0].standardised(next(open_table(path).pieces()), open_table(path)).tolist() == [1, 0, 3]
 
 
 def test_numbers_and_categories_of_one_name_are_one_category() -> None:

@@ -50,6 +50,9 @@ def test_every_task_from_file_to_report(task: str, tmp_path: Path) -> None:
     data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
     assert data["through"]
     assert all(layer["gradient"] and layer["verdict"] for one in data["through"] for layer in one["layers"])
+    assert ("horizon" in dict(data["settings"])) == (task == "forecast")
+    assert ("horizon" in said(call("inspect", tmp_path / "run"))) == (task == "forecast")
+    assert "tag tag" not in page
     assert ("decode" if task in ("generate", "translate") else "predict") in said(result).split("Next:")[1]
 
 
@@ -238,6 +241,28 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert result.exit_code == 0, said(result)
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("throughtime.cli.train._run.optimiser", interrupt)
+        result = quickly(gestures(tmp_path / "a.csv"), tmp_path / "run")
+        assert result.exit_code == 130
+        assert f"Go on with: throughtime train --resume {tmp_path / 'run'}" in said(result)
+        again = call("train", "--resume", tmp_path / "run")
+        assert f"Go on with: throughtime train --resume {tmp_path / 'run'}" in said(again)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+    result = call("train", "--resume", tmp_path / "run")
+    assert result.exit_code == 0
+    assert "finished already" not in said(result)
+    result = call("train", "--resume", tmp_path / "run")
+    assert result.exit_code == 0
+    assert f"{tmp_path / 'run'} is finished already: nothing is left to learn." in said(result)
 
 
 def test_killed_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

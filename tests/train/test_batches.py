@@ -188,3 +188,8 @@ def test_batches_of_ones_own() -> None:
     assert [batch.inputs.shape[1] for batch in batches] == [2, 6]
     with pytest.raises(TypeError, match=r"`collate_fn` must be callable: got .pad., expected a function"):
         tt.train.loader(examples, 2, collate_fn="pad")
+
+
+def test_no_examples() -> None:
+    with pytest.raises(ValueError, match="`examples` are empty: got none"):
+        tt.train.loader([], 2)

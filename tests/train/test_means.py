@@ -101,3 +101,8 @@ def test_half_precision_is_summed_in_single() -> None:
 def test_mistakes(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+def test_a_class_without_a_score() -> None:
+    with pytest.raises(ValueError, match=r"a class of `targets` has no score: got 0 to 7, expected 0 to 2"):
+        cross_entropy(torch.zeros(2, 3), torch.tensor([0, 7]))

@@ -179,12 +179,15 @@ def check_cell(name: str, cell: Any) -> None:
     if not callable(cell):
         missing.append("__call__")
     if missing:
+        fix = "Add what is missing, or inherit from tt.RNNCell."
+        if isinstance(cell, nn.RNNBase | nn.RNNCellBase):
+            fix = "Make a cell of ours, as in `tt.LSTMCell(num_units)`; torch's own modules unroll by themselves."
         raise TypeError(
             problem(
                 f"`{name}` is not an RNNCell",
                 got=f"{type_name(cell)} without {', '.join(missing)}",
                 expected="a tt.RNNCell, or any callable with state_size, output_size and zero_state",
-                fix="Add what is missing, or inherit from tt.RNNCell.",
+                fix=fix,
             )
         )
     _check_sizes(f"{name}.state_size", cell.state_size)

@@ -7,18 +7,29 @@ from typing import Any
 import torch
 from torch import nn
 
+from throughtime._errors import problem
+
 
 class Draws:
     """A module that draws: from torch's own generator, or from one of its own on each device, made when first asked."""
 
     _generators: dict[torch.device, torch.Generator]
+    training: bool
 
     def generator(self, device: torch.device) -> torch.Generator | None:
         """Where numbers on a device are drawn from; None is torch's own generator."""
         raise NotImplementedError
 
     def begin_sequence(self) -> None:
-        """An unroll begins."""
+        """An unroll begins.
+
+        One within a backward pass computes something again, and its masks must be those of the first time.
+        """
+        if self._generators and self.training and torch._C._current_graph_task_id() != -1:
+            what = "a cell with a `seed` of its own cannot draw the same numbers again in a backward pass"
+            fix = "Leave `seed` out, so that torch restores its own generator, or use `checkpoint_every`."
+            got = f"{type(self).__name__} inside torch.utils.checkpoint"
+            raise RuntimeError(problem(what, got=got, expected="torch's own generator", fix=fix))
 
     def noise_state(self) -> Any:
         """What the coming numbers depend on; `set_noise_state` goes back to it, to compute a step again."""

@@ -98,6 +98,7 @@ class DropoutWrapper(Draws, CellWrapper):
 
     def begin_sequence(self) -> None:
         """A new unroll draws new variational masks."""
+        super().begin_sequence()
         self.reset_masks()
 
     def reset_masks(self) -> None:

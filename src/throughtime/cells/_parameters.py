@@ -56,6 +56,13 @@ class ParameterScope(LazyModuleMixin, nn.Module):
     kernel: Tensor
     bias: Tensor
 
+    def before_a_step(self) -> None:
+        """Call whoever wants to be called first: so do tools that replace a weight, `torch.nn.utils.prune` for one."""
+        own = vars(self).get("_initialize_hook")
+        for number, hook in list(self._forward_pre_hooks.items()):
+            if own is None or number != own.id:
+                hook(self, ())
+
     def extra_repr(self) -> str:
         """What it holds, with shapes once there are any."""
         held: dict[str, Any] = dict(self._parameters)
@@ -102,6 +109,13 @@ class LazyCell(BuiltOnce, RNNCell):
         self._dtype = dtype
         self._paths: list[str] = []
         self._initializers: dict[str, Initializer] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A step."""
+        for part in self._modules.values():
+            if isinstance(part, ParameterScope) and part._forward_pre_hooks:
+                part.before_a_step()
+        return super().__call__(*args, **kwargs)
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         """The shape of every declared parameter for inputs [B, input_size]."""

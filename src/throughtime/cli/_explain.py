@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from throughtime.cli._devices import Device, check_device, use_device
+from throughtime.cli._mistakes import refuse
 from throughtime.cli._numbers import check_counts
+from throughtime.cli._options import given_options
 
 if TYPE_CHECKING:
     import torch
 
 
+# What a run says itself.
+FOR_CELLS_ONLY = ("units", "inputs")
+
+
 def explain(
+    context: typer.Context,
     what: Annotated[
         str, typer.Argument(metavar="CELL|RUN", help="lstm, gru, rnn, a class of tt.cells, or the folder of a run.")
     ] = "lstm",
-    units: Annotated[int, typer.Option(metavar="N", help="Units of the cell.")] = 128,
-    inputs: Annotated[int, typer.Option(metavar="N", help="Features of a step.")] = 64,
+    units: Annotated[int, typer.Option(metavar="N", help="Units of the cell; not for a run.")] = 128,
+    inputs: Annotated[int, typer.Option(metavar="N", help="Features of a step; not for a run.")] = 64,
     steps: Annotated[int, typer.Option(metavar="N", help="Steps of the sequences.")] = 50,
     batch: Annotated[int, typer.Option(metavar="N", help="Sequences at a time.")] = 32,
     source: Annotated[bool, typer.Option("--source", help="Show the generated kernels instead.")] = False,
@@ -37,6 +44,12 @@ def explain(
     """
     check_counts({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch})
     check_device(device)
+    # No cell has a path for a name.
+    is_run = Path(what).is_dir() or len(Path(what).parts) > 1
+    useless = [name for name in given_options(context) if name in FOR_CELLS_ONLY and is_run]
+    if useless:
+        fix = "Leave it out, or name a cell."
+        refuse(f"`--{useless[0]}` is for cells", got=f"the run {what}", expected="a cell such as lstm", fix=fix)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     import torch  # noqa: PLC0415
 
@@ -44,7 +57,7 @@ def explain(
     from throughtime.cli.tasks._inputs import make_cell  # noqa: PLC0415
 
     place = use_device(device)
-    if Path(what).is_dir():
+    if is_run:
         cell, inputs = _cell_of_run(Path(what), place)
     else:
         cell = make_cell(what, units, 1, inputs)

@@ -1,6 +1,8 @@
-"""What the user said about columns: plain values, without a library behind them."""
+"""What the user said: plain values, without a library behind them."""
 
 from typing import NamedTuple
+
+import typer
 
 
 class Columns(NamedTuple):
@@ -14,6 +16,13 @@ class Columns(NamedTuple):
     split: str | None = None
     order: str | None = None
     categories: tuple[str, ...] = ()
+
+
+def given_options(context: typer.Context) -> list[str]:
+    """The names of the options that somebody gave, as opposed to those left at their defaults."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    # By its name: the class is click's, or typer's copy of it.
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 def split_names(text: str) -> tuple[str, ...]:

@@ -30,8 +30,9 @@ def check_output(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         fix = "Rename it, or `-` to print."
         refuse("`--out` has an unknown format", got=repr(path.name), expected=" or ".join(SUFFIXES), fix=fix)
-    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
-        got = "a folder" if path.is_dir() else f"the folder {path.absolute().parent}"
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        got = "a folder" if path.is_dir() else f"the folder {folder}" if folder.is_dir() else f"no folder {folder}"
         refuse(
             f"cannot write `--out` {path}", got=got, expected="a file in a folder to write to", fix="Choose another."
         )
@@ -66,7 +67,8 @@ class _Csv:
 
 
 def _plain(cell: object) -> object:
-    return f"{cell:.6g}" if isinstance(cell, float) else cell
+    # What was read from a column is of numpy's types, and keeps all its digits.
+    return f"{cell:.6g}" if type(cell) is float else cell
 
 
 @contextmanager

@@ -151,6 +151,9 @@ def loader(
     >>> [batch.inputs.shape[1] for batch in batches]
     [3, 6, 7]
     """
+    if not len(examples):
+        what, fix = "`examples` are empty", "Check that the data is there."
+        raise ValueError(problem(what, got="none", expected="at least one", fix=fix))
     if lengths is None:
         lengths = [len(example[0] if isinstance(example, tuple | list) else example) for example in examples]
     if len(lengths) != len(examples):

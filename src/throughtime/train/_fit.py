@@ -119,6 +119,10 @@ def _check_parts(model: Any, measure: Any, optimizer: Any, schedule: Any, schedu
         if not isinstance(value, kind) and not (name == "schedule" and value is None):
             expected, fix = f"a torch.optim {kind.__name__}", "Make one for the model's parameters and pass it."
             raise TypeError(problem(f"`{name}` is none", got=type_name(value), expected=expected, fix=fix))
+    own = set(map(id, model.parameters()))
+    if own.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+        what, fix = "`optimizer` has none of the model's parameters", "Make it with `model.parameters()`."
+        raise ValueError(problem(what, got="others", expected="at least one of the model's", fix=fix))
     if schedule_every not in {"step", "epoch"}:
         expected, fix = "'step' or 'epoch'", "Say when the schedule advances."
         raise ValueError(problem("`schedule_every` is unknown", got=repr(schedule_every), expected=expected, fix=fix))

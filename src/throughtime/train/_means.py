@@ -85,7 +85,12 @@ def cross_entropy(
     wide = scores.flatten(0, -2).to(torch.promote_types(scores.dtype, torch.float32))
     # torch takes classes of 64 bits only, and says so in words of its own.
     classes = targets.flatten().long()
-    total = functional.cross_entropy(wide, classes, reduction="sum", label_smoothing=label_smoothing)
+    try:
+        total = functional.cross_entropy(wide, classes, reduction="sum", label_smoothing=label_smoothing)
+    except IndexError as error:
+        what, fix = "a class of `targets` has no score", "Count classes from 0, and give the model an output for each."
+        got, expected = f"{int(classes.min())} to {int(classes.max())}", f"0 to {scores.shape[-1] - 1}"
+        raise ValueError(problem(what, got=got, expected=expected, fix=fix)) from error
     return Mean(total, targets.numel())
 
 

@@ -11,6 +11,8 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
+from throughtime._errors import InvalidArgumentError, problem
+
 
 class Step(NamedTuple):
     """One step of the optimiser, over all workers.
@@ -60,6 +62,9 @@ class History:
         self.epochs: list[Epoch] = []
         self.stopped_early = False
 
+    def __repr__(self) -> str:
+        return f"History of {len(self.epochs)} epochs, {len(self.steps)} steps"
+
     @property
     def best(self) -> Epoch | None:
         """The best epoch so far."""
@@ -70,6 +75,9 @@ class History:
         """The records in the folder of a run, before a step and an epoch if given; a line cut off is left out."""
         history = cls()
         path = Path(folder) / cls.FILE
+        if not path.parent.is_dir():
+            fix = "Pass the `folder` of `tt.train.fit`."
+            raise InvalidArgumentError(problem("there is no such run", got=path.parent, expected="a folder", fix=fix))
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             try:
                 record = json.loads(line)

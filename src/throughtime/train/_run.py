@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from throughtime import _nest
-from throughtime._errors import InvalidArgumentError, problem
+from throughtime._errors import InvalidArgumentError, problem, type_name
 from throughtime.train._batches import Batch
 from throughtime.train._checkpoint import Checkpoints, set_weights, weights_of
 from throughtime.train._evaluate import evaluate, windows_of
@@ -143,6 +143,9 @@ class Run:
             next(batches)
         self._restore_random()
         for batch in batches:
+            if not hasattr(batch, "to"):
+                what, fix = "`train` gave no batch", "Use `tt.train.loader`, or `collate_fn=tt.train.pad`."
+                raise TypeError(problem(what, got=type_name(batch), expected="a tt.train.Batch, or the like", fix=fix))
             yield batch.to(self._stepper.device)
 
     def _state_before(self, first: Batch) -> Any:

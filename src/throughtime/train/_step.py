@@ -90,7 +90,13 @@ class Stepper:
             measured, state = measured_by(self._measure, self._net, batch, state, carry=self._carry)
         sums = together(measured, batch, self._worker)
         self._check_finite(sums)
-        loss = self.scaler.scale(self._local_loss(measured["loss"], sums))
+        local = self._local_loss(measured["loss"], sums)
+        if not local.requires_grad:
+            what, fix = "the loss has no gradient", "Compute it from the model, without `detach` or `no_grad`."
+            raise InvalidArgumentError(
+                problem(what, got="a loss of numbers alone", expected="one to learn from", fix=fix)
+            )
+        loss = self.scaler.scale(local)
         with backwards_here(self.device):
             loss.backward()
         self.scaler.unscale_(self._optimizer)
@@ -136,9 +142,13 @@ def measured_by(measure: Measure, model: Any, batch: Batch, state: Any, *, carry
         what, fix = "`measure` gave no state to carry on", "With `truncate`, return the metrics and the next state."
         raise TypeError(problem(what, got=type_name(answer), expected="a pair", fix=fix))
     measured, state = answer
-    if not isinstance(measured, dict) or not all(isinstance(part, Mean) for part in measured.values()):
+    if not isinstance(measured, dict):
         what, fix = "`measure` gave no metrics", 'Return `{"loss": tt.train.cross_entropy(...)}` or the like.'
         raise TypeError(problem(what, got=type_name(measured), expected="a dict of tt.train.Mean by name", fix=fix))
+    for name, part in measured.items():
+        if not isinstance(part, Mean):
+            what, fix = f"the metric {name!r} is no mean", "Write `tt.train.Mean(loss * n, n)` for a mean of n things."
+            raise TypeError(problem(what, got=type_name(part), expected="a tt.train.Mean", fix=fix))
     if "loss" not in measured:
         what, fix = "`measure` gave no loss", 'Call what is to be made small "loss".'
         raise ValueError(problem(what, got=sorted(measured), expected='"loss" among them', fix=fix))

@@ -8,6 +8,7 @@ import typer
 from throughtime.cli._devices import Device, check_device
 from throughtime.cli._mistakes import refuse
 from throughtime.cli._numbers import check_counts, check_seed
+from throughtime.cli._options import given_options
 
 # Every one of them is followed at every step; a few find what there is to find.
 WIDEST_BEAM = 1_000
@@ -62,11 +63,5 @@ def decode(
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
     from throughtime.cli.decode._run import write  # noqa: PLC0415
 
-    given = [name for name in context.params if _is_given(context, name)]
-    write(run, texts or [], length, samples, (temperature, top_k, top_p), (beam, best), seed, device, given)
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    # By its name: the class is click's, or typer's copy of it.
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    style, beams = (temperature, top_k, top_p), (beam, best)
+    write(run, texts or [], length, samples, style, beams, seed, device, given_options(context))

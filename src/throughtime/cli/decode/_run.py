@@ -19,6 +19,8 @@ from throughtime.cli.tables._guess import GENERATE, TRANSLATE
 from throughtime.cli.tasks._saved import load
 from throughtime.cli.tasks._write import Style, generate, translate
 
+# So many tokens are an idea of what the model knows.
+SHOWN = 16
 # A flag without effect would be taken for one with it.
 FOR_ONE_ONLY = {GENERATE: ("length", "samples", "temperature", "top_k", "top_p"), TRANSLATE: ("beam", "best")}
 
@@ -82,5 +84,5 @@ def check_known(text: str, categories: tuple[str, ...], tokens: list[str]) -> No
     """A token that the model has never seen means nothing to it."""
     unknown = [token for token in tokens if token not in set(categories)]
     if unknown:
-        shown = " ".join(categories)[:80]
+        shown = ", ".join(map(repr, categories[:SHOWN])) + (", ..." if len(categories) > SHOWN else "")
         refuse(f"{text[:40]!r} has an unknown token", got=repr(unknown[0]), expected=shown, fix="Leave it out.")

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from throughtime.cli._exits import stop
+from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import check_counts, check_seed
 
 FULL_EPOCHS = 30
 QUICK_EPOCHS = 3
-LARGEST_SEED = 2**63 - 1
 GOAL_MISSED = 1
 
 
@@ -47,11 +48,11 @@ def demo(
 def _check_options(seed: int, epochs: int | None, quick: bool) -> None:
     """Stop at values that cannot work, before any work."""
     if quick and epochs is not None:
-        stop("--quick and --epochs both set the number of epochs; give one of them.")
-    if epochs is not None and epochs < 1:
-        stop(f"--epochs is {epochs}; expected 1 or more.")
-    if not 0 <= seed <= LARGEST_SEED:
-        stop(f"--seed is {seed}; expected 0 or more, and below 2**63.")
+        refuse(
+            "`--quick` and `--epochs` both set the number of epochs", got="both", expected="one", fix="Leave one out."
+        )
+    check_counts({"--epochs": epochs})
+    check_seed(seed)
 
 
 def _check_writable(folder: Path) -> None:

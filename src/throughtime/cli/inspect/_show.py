@@ -14,9 +14,10 @@ from safetensors import SafetensorError, safe_open
 
 from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
+from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns
 from throughtime.cli.tables import open_table, survey
-from throughtime.cli.tables._guess import guess, sequence_column
+from throughtime.cli.tables._guess import FORECAST, guess, sequence_column
 from throughtime.cli.train import _show
 
 STATE = "training.json"
@@ -64,11 +65,12 @@ def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
     for name, columns in (("inputs", layout["inputs"]), ("targets", layout["targets"])):
         grid.add_row(name, Text(", ".join(column["name"] for column in columns)))
     grid.add_row("learns from", Text(values["file"]))
-    for name in ("shape", "recipe"):
-        grid.add_row(name, ", ".join(f"{key} {value}" for key, value in values[name].items() if value is not None))
+    shape = {key: value for key, value in values["shape"].items() if key != "horizon" or layout["task"] == FORECAST}
+    for name, sizes in (("shape", shape), ("recipe", values["recipe"])):
+        grid.add_row(name, ", ".join(f"{key} {value}" for key, value in sizes.items() if value is not None))
     epochs = values["recipe"]["epochs"]
     state = "finished" if "metrics" in values else f"go on with: throughtime train --resume {folder}"
-    grid.add_row("progress", Text(f"{len(history.epochs)} of {epochs} epochs, {state}"))
+    grid.add_row("progress", Text(f"{len(history.epochs)} of {counted(epochs, 'epoch')}, {state}"))
     if history.epochs:
         last = history.epochs[-1]
         for name, metrics in (("training", last.train), ("held out", last.valid)):
@@ -98,7 +100,7 @@ def show_arrays(console: Console, path: Path) -> None:
     except (SafetensorError, OSError) as error:
         refuse(f"{path.name} cannot be read", got=str(error)[:80], expected="a safetensors file", fix="Check the file.")
     numbers = sum(_size(shape) for _, _, shape in rows)
-    title = f"{path.name}: {len(rows)} arrays, {numbers:,} numbers"
+    title = f"{path.name}: {counted(len(rows), 'array')}, {counted(numbers, 'number')}"
     table = Table("name", "type", "shape", box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for name, dtype, shape in rows:
         table.add_row(Text(name), dtype, " × ".join(f"{size:,}" for size in shape) or "one number")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import throughtime as tt
-from throughtime.cli.tables import Layout, Rows
+from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables import Layout, Rows, Table
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, TAG, TRANSLATE
+from throughtime.cli.tables._table import Values
 from throughtime.cli.tasks._write import translate
 
 Row = list[object]
@@ -20,9 +24,11 @@ class Answers:
     """What every task has: the columns of its results, and a count of answers that can be checked."""
 
     columns: list[str]
+    unit = "sequence"
 
-    def __init__(self, model: Any, layout: Layout, probabilities: bool) -> None:
-        self.model, self.layout, self.probabilities = model, layout, probabilities
+    def __init__(self, model: Any, layout: Layout, table: Table, first: Rows, *, probabilities: bool) -> None:
+        """`first` is the first sequence to answer for: columns have their names before all are read."""
+        self.model, self.layout, self.table, self.probabilities = model, layout, table, probabilities
         self.known = self.right = 0
 
     def answer(self, rows: Sequence[Rows], batch: tt.train.Batch) -> Iterator[Row]:
@@ -41,8 +47,8 @@ class Answers:
 class Classes(Answers):
     """One class for each sequence."""
 
-    def __init__(self, model: Any, layout: Layout, probabilities: bool) -> None:
-        super().__init__(model, layout, probabilities)
+    def __init__(self, model: Any, layout: Layout, table: Table, first: Rows, *, probabilities: bool) -> None:
+        super().__init__(model, layout, table, first, probabilities=probabilities)
         self.names = layout.targets[0].categories
         every = [f"probability {name}" for name in self.names] if probabilities else []
         self.columns = [layout.sequence or "row", layout.targets[0].name, "probability", *every]
@@ -65,24 +71,28 @@ class Classes(Answers):
 
 
 class Tags(Classes):
-    """One class for each step."""
+    """One class for each step, which keeps its place in the order of the data."""
 
-    def __init__(self, model: Any, layout: Layout, probabilities: bool) -> None:
-        super().__init__(model, layout, probabilities)
-        self.columns = [self.columns[0], "step", *self.columns[1:]]
+    def __init__(self, model: Any, layout: Layout, table: Table, first: Rows, *, probabilities: bool) -> None:
+        super().__init__(model, layout, table, first, probabilities=probabilities)
+        self.columns = [self.columns[0], layout.order or position_beside(self.columns), *self.columns[1:]]
 
     def answer(self, rows: Sequence[Rows], batch: tt.train.Batch) -> Iterator[Row]:
         for row, shares in zip(rows, self.shares(batch), strict=True):
-            for step in range(len(row)):
-                yield [row.name, step + 1, *self.said(row, step, shares[step])]
+            order = range(1, len(row) + 1) if self.layout.order is None else row.piece.columns[self.layout.order]
+            for step, place in enumerate(order):
+                yield [row.name, place, *self.said(row, step, shares[step])]
 
 
 class Futures(Answers):
-    """The steps to come, in the columns' own units."""
+    """The steps to come, in the columns' own units; an order in whole numbers goes on."""
 
-    def __init__(self, model: Any, layout: Layout, probabilities: bool) -> None:
-        super().__init__(model, layout, probabilities)
-        self.columns = [layout.sequence or "sequence", "step", *(column.name for column in layout.targets)]
+    def __init__(self, model: Any, layout: Layout, table: Table, first: Rows, *, probabilities: bool) -> None:
+        super().__init__(model, layout, table, first, probabilities=probabilities)
+        counts = layout.order is not None and whole_numbers(first.piece.columns[layout.order]) is not None
+        self.order = layout.order if counts else None
+        name, *others = [layout.sequence or "sequence", *(column.name for column in layout.targets)]
+        self.columns = [name, self.order or position_beside([name, *others]), *others]
 
     @torch.no_grad()
     def answer(self, rows: Sequence[Rows], batch: tt.train.Batch) -> Iterator[Row]:
@@ -90,17 +100,34 @@ class Futures(Answers):
         forecast = self.model(batch.inputs, batch.lengths)[places, batch.lengths - 1].cpu()
         columns = [column.original(forecast[..., d].numpy()) for d, column in enumerate(self.layout.targets)]
         for place, row in enumerate(rows):
-            for ahead in range(forecast.shape[1]):
-                yield [row.name, len(row) + ahead + 1, *(float(column[place, ahead]) for column in columns)]
+            for ahead, step in enumerate(self.steps_after(row, forecast.shape[1])):
+                yield [row.name, step, *(float(column[place, ahead]) for column in columns)]
+
+    def steps_after(self, row: Rows, count: int) -> range:
+        """What the order column would say of the steps to come."""
+        if self.order is None:
+            return range(len(row) + 1, len(row) + 1 + count)
+        known = whole_numbers(row.piece.columns[self.order])
+        if known is None:
+            refuse(
+                f"{self.table.place(row.piece.lines[-1])}, column `{self.order}` cannot be continued",
+                got=f"sequence {row.name!r} with something else than whole numbers",
+                expected="whole numbers, as in the first sequence",
+                fix="Correct the column, or leave it out of the file.",
+            )
+        # A row may be missing, so the usual distance and not the last.
+        stride = max(1, int(np.median(np.diff(known)))) if len(known) > 1 else 1
+        return range(known[-1] + stride, known[-1] + stride * (count + 1), stride)
 
 
 class Texts(Answers):
     """A text for each text, by beam search."""
 
     BEAM = 5
+    unit = "text"
 
-    def __init__(self, model: Any, layout: Layout, probabilities: bool) -> None:
-        super().__init__(model, layout, probabilities)
+    def __init__(self, model: Any, layout: Layout, table: Table, first: Rows, *, probabilities: bool) -> None:
+        super().__init__(model, layout, table, first, probabilities=probabilities)
         self.columns = [layout.inputs[0].name, layout.targets[0].name]
 
     def answer(self, rows: Sequence[Rows], batch: tt.train.Batch) -> Iterator[Row]:
@@ -108,6 +135,22 @@ class Texts(Answers):
         for row, texts in zip(rows, written, strict=True):
             self.check(row, 0, texts[0])
             yield [row.piece.texts(self.layout.inputs[0].name)[0], texts[0]]
+
+
+def position_beside(names: list[str]) -> str:
+    """What the column is called that counts the steps of a sequence, from 1, where no column of the data does."""
+    return "position" if "position" not in names else "position in sequence"
+
+
+def whole_numbers(values: Values) -> list[int] | None:
+    """A column as whole numbers, if it holds nothing else."""
+    try:
+        # Not by way of float: nanoseconds since 1970 have too many digits for one.
+        numbers = [Decimal(str(value).strip()) for value in values]
+    except InvalidOperation:
+        return None
+    whole = all(number.is_finite() and number == number.to_integral_value() for number in numbers)
+    return [int(number) for number in numbers] if whole else None
 
 
 ANSWERS: dict[str, type[Answers]] = {CLASSIFY: Classes, TAG: Tags, FORECAST: Futures, TRANSLATE: Texts}

@@ -34,6 +34,9 @@ def predict(
     step; *forecast*, a row for each step to come; *translate*, a row for each text. Where the file has the true answer
     too, the command says how much of it is right.
 
+    Tags keep the order column of the file (`step`, `time`, ...), so that both can be joined; a forecast goes on with it
+    if it holds whole numbers. Elsewhere a column `position` counts the steps of each sequence from 1.
+
     For example:
 
         throughtime predict runs/gestures new.csv

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from rich.text import Text
 import throughtime as tt
 from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import counted
 from throughtime.cli._outputs import results
 from throughtime.cli.predict._answers import ANSWERS, Answers
 from throughtime.cli.tables import Layout, Rows, Table, open_table
@@ -40,17 +43,28 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
         refuse(what, got=got, expected=f"one to {CLASSIFY} or {TAG}", fix="Leave it out.")
     table = open_table(file)
     saved.layout.check(table.columns, file, with_targets=False)
-    answers = ANSWERS[saved.layout.task](saved.model, saved.layout, probabilities)
+    # The order of steps is only checked and handed on: a file may do without.
+    order = saved.layout.order if saved.layout.order in table.columns else None
+    layout = dataclasses.replace(saved.layout, order=order)
     began, done, steps = time.perf_counter(), 0, 0
+    rows = sequences(table, layout)
+    first = next(rows, None)
+    if first is None:
+        refuse(f"{file} is empty", got="no rows", expected="at least one sequence", fix="Check the file.")
+    answers = ANSWERS[layout.task](saved.model, layout, table, first, probabilities=probabilities)
     with results(out, answers.columns) as lines:
-        for batch in some_at_a_time(sequences(table, saved.layout), batch_size):
-            lines.write(list(answers.answer(batch, _inputs(batch, saved.layout, table).to(place))))
+        for batch in some_at_a_time(itertools.chain([first], rows), batch_size):
+            lines.write(list(answers.answer(batch, _inputs(batch, layout, table).to(place))))
             done, steps = done + len(batch), steps + sum(map(len, batch))
-        if done == 0:
-            refuse(f"{file.name} is empty", got="no rows", expected="at least one sequence", fix="Check the file.")
-    seconds = time.perf_counter() - began
-    count = f"{done:,} sequence{'' if done == 1 else 's'}"
-    say(console, answers, out, f"{count}, {steps:,} steps, {seconds:.1f} s ({steps / seconds:,.0f} steps/s).")
+    say(console, answers, out, work_done(answers.unit, done, steps, time.perf_counter() - began))
+
+
+def work_done(unit: str, done: int, steps: int, seconds: float) -> str:
+    """How much was answered, and how quickly."""
+    if unit == "text":
+        return f"{counted(done, unit)}, {seconds:.1f} s ({done / seconds:,.0f} texts/s)."
+    rate = f"{steps / seconds:,.0f} steps/s"
+    return f"{counted(done, unit)}, {counted(steps, 'step')}, {seconds:.1f} s ({rate})."
 
 
 def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]]:

@@ -10,21 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import CELLS, Piece, check_columns, is_number
+from throughtime.cli._numbers import counted
+from throughtime.cli.tables._table import CELLS, File, Piece, check_columns, is_number
 
 DELIMITERS = ",;\t|"
 # One cell may be a document.
 csv.field_size_limit(2**31 - 1)
 
 
-class CsvTable:
+class CsvTable(File):
     """A text file of rows; the delimiter is the one that the header line uses most."""
 
-    sequence: str | None = None
-    unit = "line"
-
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self.columns: list[str] = []
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = next(self._guarded(file), "")
@@ -33,7 +31,7 @@ class CsvTable:
         check_columns(path, self.columns)
         if all(is_number(name) for name in self.columns):
             refuse(
-                f"{path.name} has no header",
+                f"{path} has no header",
                 got=f"the first line {first.strip()[:40]!r}",
                 expected="the names of the columns",
                 fix="Add a first line that names them.",
@@ -59,7 +57,7 @@ class CsvTable:
                     begun = reader.line_num + 1
             except csv.Error as error:
                 refuse(
-                    f"{self.path.name}, line {begun} is not CSV",
+                    f"{self.place(begun)} is not CSV",
                     got=str(error),
                     expected="cells that begin with a quote end with one, with quotes inside doubled",
                     fix="Correct the quotes.",
@@ -70,8 +68,8 @@ class CsvTable:
         for line, row in chunk:
             if len(row) != width:
                 refuse(
-                    f"{self.path.name}, line {line} is not like the header",
-                    got=f"{len(row)} cells",
+                    f"{self.place(line)} is not like the header",
+                    got=counted(len(row), "cell"),
                     expected=f"{width}, one for each of {', '.join(self.columns)[:80]}",
                     fix="Correct the line.",
                 )
@@ -88,21 +86,18 @@ class CsvTable:
                 yield line
         except UnicodeError:
             refuse(
-                f"{self.path.name} is not a text file",
+                f"{self.path} is not a text file",
                 got="bytes that are not UTF-8",
                 expected="a CSV file in UTF-8",
                 fix="Save it again as CSV (UTF-8), or give it the suffix of what it is (.parquet, .npz).",
             )
 
 
-class TextTable:
+class TextTable(File):
     """A plain text file, as a table of one cell."""
 
-    sequence: str | None = None
-    unit = "line"
-
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self.columns = ["text"]
 
     def pieces(self) -> Iterator[Piece]:
@@ -111,7 +106,7 @@ class TextTable:
             text = self.path.read_text(encoding="utf-8-sig")
         except UnicodeError:
             refuse(
-                f"{self.path.name} is not a text file",
+                f"{self.path} is not a text file",
                 got="bytes that are not UTF-8",
                 expected="plain text in UTF-8",
                 fix="Save it again in UTF-8.",

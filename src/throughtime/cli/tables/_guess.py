@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, NoReturn
 
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns as Said
 from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
 from throughtime.cli.tables._survey import Facts, Survey
@@ -28,6 +29,7 @@ PAIR_NAMES = (
     ("question", "answer"),
     ("x", "y"),
 )
+LEFT_OUT = "left out: empty"
 # More different whole numbers than this are a quantity, not names of classes.
 MOST_CLASSES = 256
 
@@ -49,7 +51,7 @@ def check_said(table: Table, said: Said) -> None:
         for name in names:
             if name is not None and name not in table.columns:
                 refuse(
-                    f"`--{flag}` names no column of {table.path.name}",
+                    f"`--{flag}` names no column of {table.path.absolute().name}",
                     got=repr(name),
                     expected=", ".join(table.columns)[:120],
                     fix="Check the spelling.",
@@ -86,7 +88,7 @@ def guess(found: Survey, said: Said) -> Guess:
         )
     if said.task in (GENERATE, TRANSLATE):
         refuse(
-            f"{found.table.path.name} has no text to {said.task}",
+            f"{found.table.path} has no text to {said.task}",
             got=f"columns {', '.join(columns)[:80]}",
             expected="one row a text" if said.task == GENERATE else "two columns of text, one row a pair",
             fix="Name them with `--inputs` and `--target`, or choose another task.",
@@ -98,13 +100,8 @@ def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, 
     """The columns that hold something; one that does not is left out, unless it was asked for."""
     for fact in free:
         if fact.is_empty and fact.name in (*said.inputs, *said.target):
-            refuse(
-                f"{found.table.path.name}, column `{fact.name}` is empty",
-                got=f"nothing in {fact.rows:,} rows",
-                expected="something to learn",
-                fix="Name another column.",
-            )
-    reasons |= {fact.name: "left out: empty" for fact in free if fact.is_empty}
+            _refuse_empty(found, fact)
+    reasons |= {fact.name: LEFT_OUT for fact in free if fact.is_empty}
     return [fact for fact in free if not fact.is_empty]
 
 
@@ -173,7 +170,8 @@ def _long_guess(
     found: Survey, said: Said, free: list[Facts], order: str | None, split: str | None, reasons: dict[str, str]
 ) -> Guess:
     """One row a step."""
-    targets, task = _long_targets(found, said, free)
+    empty = [fact for fact in found.facts.values() if reasons.get(fact.name) == LEFT_OUT]
+    targets, task = _long_targets(found, said, free, empty)
     # What is forecast is also what is known of the past.
     known = set(targets) if task == FORECAST else set()
     wished = {fact.name for fact in free if not said.inputs or fact.name in said.inputs} - set(targets)
@@ -186,7 +184,7 @@ def _long_guess(
     inputs = [column for column in inputs if column.name not in unusable]
     if not inputs:
         refuse(
-            f"{found.table.path.name} has nothing to learn from",
+            f"{found.table.path} has nothing to learn from",
             got=f"columns {', '.join(found.table.columns)[:80]}",
             expected="at least one input column besides the target",
             fix="Name them with `--inputs`.",
@@ -199,20 +197,24 @@ def _long_guess(
     return Guess(Layout(task, tuple(inputs), wanted, found.sequence, order, split), reasons)
 
 
-def _long_targets(found: Survey, said: Said, free: list[Facts]) -> tuple[list[str], str]:
+def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Facts]) -> tuple[list[str], str]:
     """Target columns and task of a table of one row a step."""
     named = list(said.target)
     if not named and said.task in (None, CLASSIFY, TAG):
         named = _guessed_target(found, said, free)
     if said.task == FORECAST or (not named and said.task is None):
         numbers = [fact.name for fact in free if _kind(fact, said) == NUMBER]
+        if not numbers and empty:
+            _refuse_empty(found, empty[0])
         if not numbers:
             _refuse_target(found, "a column of numbers to forecast")
+        _check_numbers(found, said)
         return list(said.target) or numbers, FORECAST
     if not named:
         _refuse_target(found, "a column of classes")
     fact = found.facts[named[0]]
     if said.task is None and not _is_class(fact, said):
+        _check_numbers(found, said)
         return named, FORECAST
     if not _is_class(fact, said):
         refuse(
@@ -231,6 +233,19 @@ def _long_targets(found: Survey, said: Said, free: list[Facts]) -> tuple[list[st
     if found.sequence is None and said.task is None:
         return named, TAG
     return named, said.task or (CLASSIFY if fact.steady else TAG)
+
+
+def _check_numbers(found: Survey, said: Said) -> None:
+    """What is to be forecast are numbers."""
+    several = "; several targets mean a forecast" if len(said.target) > 1 else ""
+    for name in said.target:
+        if _kind(found.facts[name], said) != NUMBER:
+            refuse(
+                f"`{name}` is no target to forecast",
+                got=f"{'categories' if name in said.categories else 'text'}{several}",
+                expected="columns of numbers",
+                fix=f"Leave it out, or say `--target {name}` alone to learn its classes.",
+            )
 
 
 def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:
@@ -264,9 +279,18 @@ def _meaning(fact: Facts, column: Column) -> str:
     return f"number, {fact.low:.4g} to {fact.high:.4g}{missing}"
 
 
+def _refuse_empty(found: Survey, fact: Facts) -> NoReturn:
+    refuse(
+        f"{found.table.path}, column `{fact.name}` is empty",
+        got=f"nothing in {counted(fact.rows, 'row')}",
+        expected="something to learn",
+        fix="Name another column.",
+    )
+
+
 def _refuse_target(found: Survey, expected: str) -> NoReturn:
     refuse(
-        f"{found.table.path.name} has no target",
+        f"{found.table.path} has no target",
         got=f"columns {', '.join(found.table.columns)[:80]}",
         expected=expected,
         fix="Name it with `--target`.",

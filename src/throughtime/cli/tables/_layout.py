@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import Piece, Values
+from throughtime.cli.tables._table import Piece, Table, Values
 
 NUMBER, CATEGORY, TEXT = "number", "category", "text"
 CHARACTERS, WORDS = "characters", "words"
@@ -46,9 +46,9 @@ class Column:
         """The text of some tokens."""
         return ("" if self.tokens == CHARACTERS else " ").join(tokens)
 
-    def standardised(self, piece: Piece, path: Path) -> Values:
+    def standardised(self, piece: Piece, table: Table) -> Values:
         """Numbers around 0; a missing one is read as the mean, and one far out of proportion as the farthest."""
-        numbers = (piece.numbers(self.name, path) - self.mean) / self.deviation
+        numbers = (piece.numbers(self.name, table) - self.mean) / self.deviation
         np.clip(numbers, -FARTHEST, FARTHEST, out=numbers)
         numbers[np.isnan(numbers)] = 0.0
         return numbers.astype(np.float32)
@@ -89,7 +89,7 @@ class Layout:
         for name in needed:
             if name not in table_columns:
                 refuse(
-                    f"{path.name} lacks the column `{name}`",
+                    f"{path} lacks the column `{name}`",
                     got=", ".join(table_columns)[:120],
                     expected=f"the columns the model was trained on: {', '.join(needed)[:120]}",
                     fix="Name the columns as in the training data.",

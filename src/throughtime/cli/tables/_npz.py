@@ -12,7 +12,8 @@ from typing import IO, Any, NamedTuple, NoReturn
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import CELLS, Piece, Values, check_columns
+from throughtime.cli._numbers import counted
+from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
 
 LENGTHS = "lengths"
 # What the column with the numbers of the sequences is called.
@@ -31,14 +32,14 @@ class Header(NamedTuple):
     fortran: bool
 
 
-class NpzTable:
+class NpzTable(File):
     """Arrays as columns: one of [N, F] gives F columns, one by sequence is repeated for each of its steps."""
 
     unit = "step"
     sequence: str | None = NAME
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self.headers = self._headers()
         self.lengths = self._lengths()
         # Lengths are small, numbers by step are not: these are read piece by piece.
@@ -101,7 +102,7 @@ class NpzTable:
             yield
         except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
             refuse(
-                f"{self.path.name} is not an NPZ file",
+                f"{self.path} is not an NPZ file",
                 got=str(error)[:80],
                 expected="what numpy.savez writes",
                 fix="Save it again with numpy.savez.",
@@ -133,7 +134,8 @@ class NpzTable:
             width = int(np.prod(shape[2:]))
             return [name] if len(shape) == 2 else [f"{name}_{place}" for place in range(width)]
         if shape[0] != self.lengths.sum():
-            self._refuse(f"`{name}` of shape {shape} with {len(self.lengths)} sequences of {self.lengths.sum()} steps")
+            held = f"{counted(len(self.lengths), 'sequence')} of {counted(int(self.lengths.sum()), 'step')}"
+            self._refuse(f"`{name}` of shape {shape} with {held}")
         return [name] if len(shape) == 1 else [f"{name}_{place}" for place in range(int(np.prod(shape[1:])))]
 
     def _whole(self, name: str) -> Values:
@@ -142,7 +144,7 @@ class NpzTable:
             return values
 
     def _refuse(self, got: str, fix: str = "See `throughtime train --help`.") -> NoReturn:
-        refuse(f"{self.path.name} has arrays that do not fit together", got=got, expected=SCHEMA, fix=fix)
+        refuse(f"{self.path} has arrays that do not fit together", got=got, expected=SCHEMA, fix=fix)
 
 
 class _Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def open_table(path: Path) -> Table:
         return FolderTable(path)
     if path.suffix.lower() not in READERS:
         fix = "Rename it, or save it in one of these."
-        refuse(f"{path.name} has an unknown format", got=f"suffix {path.suffix!r}", expected=KNOWN, fix=fix)
+        refuse(f"{path} has an unknown format", got=f"suffix {path.suffix!r}", expected=KNOWN, fix=fix)
     try:
         return READERS[path.suffix.lower()](path)
     except OSError as error:
@@ -43,10 +44,11 @@ class FolderTable:
     """One file a sequence: its name is the sequence's, and a folder inside the folder is the label of what it holds."""
 
     sequence: str | None = NAME
-    unit = "row"
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # How many lines there were before each of the files read so far.
+        self.starts: list[int] = []
         known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in READERS)
         # Systems and editors leave files of their own behind, with such names.
         self.files = [file for file in known if not file.name.startswith(".")]
@@ -58,21 +60,23 @@ class FolderTable:
         self.columns = [NAME, *inner, *(["label"] if self.labelled else [])]
         if self.labelled and "label" in inner:
             refuse(
-                f"{path.name} labels its files twice",
+                f"{path} labels its files twice",
                 got="folders inside it and a column `label`",
                 expected="one of them",
                 fix="Rename the column, or put all files in one folder.",
             )
 
     def pieces(self) -> Iterator[Piece]:
-        """File after file; the row counts within its own file."""
+        """File after file; lines are counted on from file to file."""
+        self.starts, until = [], 0
         for file in self.files:
-            table = open_table(file)
+            table, before = open_table(file), until
+            self.starts.append(before)
             inner = [name for name in table.columns if name != NAME]
             expected = [name for name in self.columns if name not in {NAME, *(["label"] * self.labelled)}]
             if inner != expected:
                 refuse(
-                    f"{file.relative_to(self.path)} is not like {self.files[0].name}",
+                    f"{file} is not like {self.files[0]}",
                     got=f"columns {', '.join(inner)[:80]}",
                     expected=", ".join(expected)[:80],
                     fix="Give all files the same columns.",
@@ -82,4 +86,10 @@ class FolderTable:
                 named = {NAME: np.full(len(piece), name, object)}
                 label = {"label": np.full(len(piece), str(file.parent.relative_to(self.path)), object)}
                 kept = {column: piece.columns[column] for column in inner}
-                yield Piece(named | kept | (label if self.labelled else {}), piece.lines)
+                until = before + int(piece.lines[-1])
+                yield Piece(named | kept | (label if self.labelled else {}), piece.lines + before)
+
+    def place(self, line: int) -> str:
+        """The file that a line is in, and where in it."""
+        which = bisect_left(self.starts, line) - 1
+        return open_table(self.files[which]).place(line - self.starts[which])

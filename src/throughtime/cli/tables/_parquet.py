@@ -9,17 +9,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import CELLS, Piece, Values, check_columns
+from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
 
 
-class ParquetTable:
+class ParquetTable(File):
     """A Parquet file of flat columns: numbers, text, booleans, dates."""
 
-    sequence: str | None = None
     unit = "row"
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self.columns = [str(name) for name in self._file().schema_arrow.names]
         check_columns(path, self.columns)
 
@@ -44,7 +43,7 @@ class ParquetTable:
             from pyarrow import ArrowException, parquet  # noqa: PLC0415
         except ImportError:
             refuse(
-                f"{self.path.name} needs pyarrow",
+                f"{self.path} needs pyarrow",
                 got="no pyarrow here",
                 expected="it installed: it is large, so only Parquet asks for it",
                 fix="Run `pip install throughtime[parquet]`, or save the file as CSV.",
@@ -59,7 +58,7 @@ class ParquetTable:
             # It is there, but the system does not let us read it.
             raise error
         refuse(
-            f"{self.path.name} is not a Parquet file",
+            f"{self.path} is not a Parquet file",
             got=str(error).partition(".")[0].partition("\n")[0][:80],
             expected="a whole Parquet file",
             fix="Save it again.",
@@ -72,7 +71,7 @@ class ParquetTable:
         kind = column.type
         if pa.types.is_nested(kind):
             refuse(
-                f"{self.path.name}, column `{name}` is nested",
+                f"{self.path}, column `{name}` is nested",
                 got=str(kind),
                 expected="numbers or text, one value a row",
                 fix="Write one row a step, with a column that names the sequence.",

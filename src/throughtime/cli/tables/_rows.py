@@ -67,7 +67,7 @@ def names_in(table: Table, piece: Piece, sequence: str | None) -> Values:
     nameless = np.flatnonzero(names == "")
     if len(nameless):
         refuse(
-            f"{table.path.name}, {table.unit} {piece.lines[nameless[0]]}, column `{sequence}` is empty",
+            f"{table.place(piece.lines[nameless[0]])}, column `{sequence}` is empty",
             got="a row of no sequence",
             expected="the name of its sequence",
             fix="Fill it in, or remove the row.",
@@ -100,7 +100,7 @@ def _check_new(table: Table, sequence: str, name: str, line: int, seen: set[int]
     # A hash instead of the name: a few dozen bytes a sequence, however long its name.
     if hash(name) in seen:
         refuse(
-            f"{table.path.name}, {table.unit} {line}: the rows of a sequence are not together",
+            f"{table.place(line)}: the rows of a sequence are not together",
             got=f"`{sequence}` {name!r} again",
             expected="all rows of a sequence one after another",
             fix=f"Sort the file by `{sequence}`.",
@@ -113,14 +113,14 @@ def _check_order(table: Table, rows: Rows, order: str) -> None:
     values = rows.piece.columns[order]
     if values.dtype == object:
         if all(map(is_number, values)):
-            values = rows.piece.numbers(order, table.path)
+            values = rows.piece.numbers(order, table)
         elif not all(map(_DATE.match, values)):
             return
     back = np.flatnonzero(values[1:] < values[:-1])
     if len(back):
         place = int(back[0])
         refuse(
-            f"{table.path.name}, {table.unit} {rows.piece.lines[place + 1]}: `{order}` goes back",
+            f"{table.place(rows.piece.lines[place + 1])}: `{order}` goes back",
             got=f"{values[place + 1]!s} after {values[place]!s}",
             expected="rows in the order of time within each sequence",
             fix=f"Sort the file by `{order}`, or train with `--ignore {order}`.",

@@ -147,7 +147,7 @@ def survey(table: Table, sequence: str | None = None, names: frozenset[str] = fr
         before = piece
     if found.rows == 0:
         fix = "Check that it is the right file."
-        refuse(f"{table.path.name} is empty", got="no rows", expected="at least one sequence", fix=fix)
+        refuse(f"{table.path} is empty", got="no rows", expected="at least one sequence", fix=fix)
     found.lengths = list(seen.values()) if sequence is not None else [found.rows]
     _check_numbers(table, [fact for name, fact in facts.items() if name not in names])
     return found
@@ -176,11 +176,10 @@ def _follow(found: Survey, seen: dict[str, int], before: Piece | None, piece: Pi
 def _check_numbers(table: Table, facts: list[Facts]) -> None:
     """A few words in a column of numbers are mistakes, not categories; and numbers are such that one can count with."""
     for fact in facts:
-        place = f"{table.path.name}, {table.unit} {{}}, column `{fact.name}`"
         if fact.words and fact.commas >= (1 - STRAY) * fact.words:
             line, text = fact.first_word or (0, "")
             refuse(
-                f"{place.format(line)} has a comma in a number",
+                f"{table.place(line)}, column `{fact.name}` has a comma in a number",
                 got=repr(text),
                 expected="a point, as in 1.5, and nothing between thousands",
                 fix=f"Save the file with such numbers, or say `--categories {fact.name}`.",
@@ -189,7 +188,7 @@ def _check_numbers(table: Table, facts: list[Facts]) -> None:
         if 0 < fact.words <= STRAY * cells or (fact.words == 1 and cells >= _FEW):
             line, text = fact.first_word or (0, "")
             refuse(
-                f"{place.format(line)} is not a number",
+                f"{table.place(line)}, column `{fact.name}` is not a number",
                 got=repr(text),
                 expected="a number, as in the other rows",
                 fix=f"Correct the cell, or say `--categories {fact.name}`.",
@@ -197,7 +196,7 @@ def _check_numbers(table: Table, facts: list[Facts]) -> None:
         if fact.is_number and fact.first_wild is not None:
             line, text = fact.first_wild
             refuse(
-                f"{place.format(line)} is too large a number",
+                f"{table.place(line)}, column `{fact.name}` is too large a number",
                 got=text,
                 expected=f"at most {LARGEST:g}",
                 fix=f"Leave the cell empty if it is not known, or say `--ignore {fact.name}`.",

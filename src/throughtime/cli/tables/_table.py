@@ -33,19 +33,19 @@ class Piece:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def numbers(self, name: str, path: Path) -> Values:
+    def numbers(self, name: str, table: Table) -> Values:
         """A column as float64; NaN where nothing is known, and a mistake with its line where there is no number."""
         values = self.columns[name]
         if values.dtype == object:
             try:
                 numbers = np.array([number_of(text) for text in values], np.float64)
             except ValueError:
-                _refuse_number(path, name, *first_bad_number(values, self.lines))
+                _refuse_number(table, name, *first_bad_number(values, self.lines))
         else:
             numbers = values.astype(np.float64)
         wild = np.abs(numbers) > LARGEST
         if wild.any():
-            _refuse_number(path, name, self.lines[wild][0], str(values[wild][0]))
+            _refuse_number(table, name, self.lines[wild][0], str(values[wild][0]))
         return numbers
 
     def texts(self, name: str) -> Values:
@@ -60,11 +60,28 @@ class Table(Protocol):
     path: Path
     columns: list[str]
     sequence: str | None
-    unit: str
 
     def pieces(self) -> Iterator[Piece]:
         """The rows from first to last, some at a time."""
         ...
+
+    def place(self, line: int) -> str:
+        """Where one of the lines of a piece is, for a person to find it."""
+        ...
+
+
+class File:
+    """What tables of one file have in common; `unit` is what their lines count."""
+
+    sequence: str | None = None
+    unit = "line"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def place(self, line: int) -> str:
+        """The file, by the path that was given, and the line."""
+        return f"{self.path}, {self.unit} {line}"
 
 
 def text_of(value: Any) -> str:
@@ -100,9 +117,9 @@ def first_bad_number(values: Values, lines: Values) -> tuple[int, str]:
     return next((int(line), text) for line, text in zip(lines, values, strict=True) if not is_number(text))
 
 
-def _refuse_number(path: Path, name: str, line: int, text: str) -> NoReturn:
+def _refuse_number(table: Table, name: str, line: int, text: str) -> NoReturn:
     refuse(
-        f"{path.name}, line {line}, column `{name}` is not a number",
+        f"{table.place(line)}, column `{name}` is not a number",
         got=repr(text),
         expected=f"a number of at most {LARGEST:g}, or nothing for a missing one",
         fix="Correct the cell.",
@@ -113,9 +130,9 @@ def check_columns(path: Path, columns: list[str]) -> None:
     """Every column has a name of its own."""
     fix = "Give every column a name of its own in the first line."
     if not columns:
-        refuse(f"{path.name} has no columns", got="an empty file", expected="a header line and rows", fix=fix)
+        refuse(f"{path} has no columns", got="an empty file", expected="a header line and rows", fix=fix)
     for place, name in enumerate(columns, 1):
         if not name:
-            refuse(f"{path.name}, column {place} has no name", got="an empty name", expected="text", fix=fix)
+            refuse(f"{path}, column {place} has no name", got="an empty name", expected="text", fix=fix)
         if columns.index(name) != place - 1:
-            refuse(f"{path.name} has two columns of one name", got=repr(name), expected="different names", fix=fix)
+            refuse(f"{path} has two columns of one name", got=repr(name), expected="different names", fix=fix)

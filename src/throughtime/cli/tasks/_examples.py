@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import counted
 from throughtime.cli.tables import Column, Layout, Piece, Rows, Table, rows_of
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._layout import CATEGORY, NUMBER, TEXT
@@ -68,7 +69,7 @@ def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) ->
     learned = [piece for piece, test in zip(pieces, tested, strict=True) if not test]
     if not learned:
         refuse(
-            f"{table.path.name} has nothing to learn from",
+            f"{table.path} has nothing to learn from",
             got=f"`{layout.split}` says test everywhere",
             expected="sequences of both kinds",
             fix=f"Correct the column, or say `--ignore {layout.split}` to hold out a tenth.",
@@ -87,8 +88,8 @@ def _held_out_by_time(table: Table, layout: Layout, names: list[str], pieces: li
     cuts = [len(piece) - max(2, round(HELD_OUT * len(piece))) for piece in pieces]
     if min(cuts) < 2:
         refuse(
-            f"{table.path.name} is too short to forecast",
-            got=f"a sequence of {min(map(len, pieces))} steps",
+            f"{table.path} is too short to forecast",
+            got=f"a sequence of {counted(min(map(len, pieces)), 'step')}",
             expected="at least 4, and better hundreds",
             fix="Give longer sequences.",
         )
@@ -118,7 +119,7 @@ def example_of(piece: Piece, layout: Layout, table: Table) -> Example:
         return inputs, torch.from_numpy(target.places(target.split(piece.texts(target.name)[0])))
     # What is not known is no answer to learn.
     values = [
-        np.where(np.isnan(piece.numbers(column.name, table.path)), np.nan, column.standardised(piece, table.path))
+        np.where(np.isnan(piece.numbers(column.name, table)), np.nan, column.standardised(piece, table))
         for column in layout.targets
     ]
     return inputs, torch.from_numpy(np.stack(values, 1).astype(np.float32))
@@ -132,7 +133,7 @@ def inputs_of(piece: Piece, layout: Layout, table: Table) -> Values:
         if not len(ids) and layout.task != GENERATE:
             _refuse_gap(piece.lines[0], column, table, "a text")
         return ids[:, None].astype(np.float32) if layout.task == CLASSIFY else ids
-    numbers = [column.standardised(piece, table.path) for column in layout.inputs if column.kind == NUMBER]
+    numbers = [column.standardised(piece, table) for column in layout.inputs if column.kind == NUMBER]
     places = [column.places(piece.texts(column.name)) for column in layout.inputs if column.kind == CATEGORY]
     return np.stack([*numbers, *(place.astype(np.float32) for place in places)], 1)
 
@@ -142,7 +143,7 @@ def _kept(piece: Piece, layout: Layout, table: Table) -> Piece:
     columns = {}
     for column in (*layout.inputs, *layout.targets):
         if column.kind == NUMBER:
-            columns[column.name] = piece.numbers(column.name, table.path)
+            columns[column.name] = piece.numbers(column.name, table)
         else:
             texts = piece.texts(column.name)
             columns[column.name] = np.array([sys.intern(text) for text in texts], object)
@@ -167,7 +168,7 @@ def _check_steady(texts: Values, name: str, piece: Piece, table: Table, expected
     if len(changes):
         place = int(changes[0])
         refuse(
-            f"{table.path.name}, {table.unit} {piece.lines[place + 1]}: `{name}` changes within a sequence",
+            f"{table.place(piece.lines[place + 1])}: `{name}` changes within a sequence",
             got=f"{texts[place + 1]!r} after {texts[place]!r}",
             expected=expected,
             fix=fix,
@@ -176,7 +177,7 @@ def _check_steady(texts: Values, name: str, piece: Piece, table: Table, expected
 
 def _refuse_gap(line: int, column: Column, table: Table, expected: str) -> NoReturn:
     refuse(
-        f"{table.path.name}, {table.unit} {line}, column `{column.name}` is empty",
+        f"{table.place(line)}, column `{column.name}` is empty",
         got="nothing",
         expected=expected,
         fix="Fill it in, or remove the sequence.",
@@ -195,7 +196,7 @@ def _is_tested(piece: Piece, layout: Layout, table: Table) -> bool:
     word = text.strip().lower()
     if word not in LEARN_WORDS | TEST_WORDS:
         refuse(
-            f"{table.path.name}, {table.unit} {piece.lines[0]}, column `{layout.split}` is not a split",
+            f"{table.place(piece.lines[0])}, column `{layout.split}` is not a split",
             got=repr(text),
             expected="train, test or validation (or 0 and 1)",
             fix=f"Correct the cell, or say `--ignore {layout.split}`.",
@@ -216,7 +217,7 @@ def _check_classes(layout: Layout, table: Table) -> None:
     target = layout.targets[0] if layout.task in (CLASSIFY, TAG) else None
     if target is not None and len(target.categories) < 2:
         refuse(
-            f"{table.path.name}, column `{target.name}` has one class only",
+            f"{table.path}, column `{target.name}` has one class only",
             got=f"{target.categories[0]!r} everywhere",
             expected="two classes or more",
             fix="Give sequences of another class, or name another column with `--target`.",

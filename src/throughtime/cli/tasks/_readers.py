@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import throughtime as tt
 from throughtime.cli.tables import Layout
+from throughtime.cli.tables._guess import FORECAST
 from throughtime.cli.tables._layout import NUMBER
 from throughtime.cli.tasks._inputs import Inputs, hidden, make_cell
 
@@ -22,6 +23,10 @@ class Shape(NamedTuple):
     dropout: float = 0.5
     noise: float = 0.0
     horizon: int = 1
+
+    def said_of(self, task: str) -> dict[str, Any]:
+        """What means something to a task, by name."""
+        return {name: value for name, value in self._asdict().items() if name != "horizon" or task == FORECAST}
 
 
 class Classifier(nn.Module):

@@ -86,7 +86,8 @@ def _add_lengths(report: tt.train.Report, examples: Examples, batch_size: int) -
 
 def _title(plan: Plan) -> str:
     names = " and ".join(column.name for column in plan.layout.targets[:3]) or plan.layout.inputs[0].name
-    return f"{plan.file.stem.replace('_', ' ')}: {plan.layout.task} {names}"
+    what = plan.layout.task if names == plan.layout.task else f"{plan.layout.task} {names}"
+    return f"{plan.file.stem.replace('_', ' ')}: {what}"
 
 
 def _facts(plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, backend: str) -> dict[str, str]:
@@ -116,7 +117,7 @@ def _held_out_steps(examples: Examples) -> int:
 
 
 def _settings(plan: Plan) -> dict[str, object]:
-    shape, recipe, layout = plan.shape._asdict(), plan.recipe._asdict(), plan.layout
+    shape, recipe, layout = plan.shape.said_of(plan.layout.task), plan.recipe._asdict(), plan.layout
     columns = {"inputs": ", ".join(c.name for c in layout.inputs), "targets": ", ".join(c.name for c in layout.targets)}
     said = {"file": plan.file.name, "task": layout.task, **columns, "seed": plan.seed}
     words = {name.replace("_", " "): value for name, value in {**shape, **recipe}.items() if value is not None}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +59,7 @@ def start(
         if out is not None and worker.is_first:
             _runs.check_free(out)
         console = Console(highlight=False, quiet=not worker.is_first)
-        path = (file or EMBEDDED).absolute()
+        path = file or EMBEDDED
         found, layout, reasons = look_over(path, said)
         console.print(_show.columns(found, reasons))
         console.print(_show.task_line(layout))
@@ -69,9 +71,11 @@ def start(
         steps = sum(len(example[0]) for example in learned)
         sizes = default_shape(layout.task, len(learned), steps, _horizon(examples))._replace(**shape)
         chosen = default_recipe(layout.task, len(learned), steps)._replace(**recipe)
-        plan = Plan(path, said, seed, examples.layout, sizes, chosen)
+        plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen)
         check(plan, examples, learned)
-        run(console, _new_folder(out, plan, worker), plan, examples, worker)
+        folder = _new_folder(out, plan, worker)
+        with saying_how_to_go_on(console, folder):
+            run(console, folder, plan, examples, worker)
 
 
 def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
@@ -117,6 +121,8 @@ def go_on(folder: Path, device: torch.device) -> None:
         values = _runs.read_run(folder)
         with _runs.understanding(folder):
             plan = from_json(values)
+        if "metrics" in values:
+            console.print(Text(f"{folder} is finished already: nothing is left to learn."), soft_wrap=True)
         if not plan.file.exists():
             expected, fix = "the file that it learns from", "Bring it back."
             refuse(f"{folder} cannot go on", got=f"no {plan.file}", expected=expected, fix=fix)
@@ -129,7 +135,18 @@ def go_on(folder: Path, device: torch.device) -> None:
                 expected="the file as it was",
                 fix="Bring it back, or start anew without `--resume`.",
             )
-        run(console, folder, plan, examples, worker)
+        with saying_how_to_go_on(console, folder):
+            run(console, folder, plan, examples, worker)
+
+
+@contextmanager
+def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
+    """Whenever a run is interrupted, even before its first checkpoint, its folder is enough to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
+        raise
 
 
 def look_over(path: Path, said: Columns) -> tuple[Survey, Layout, dict[str, str]]:
@@ -170,9 +187,6 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
         )
     except tt.InvalidArgumentError as error:
         raise Mistake(str(error)) from None
-    except KeyboardInterrupt:
-        console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
-        raise
     if not worker.is_first:
         return
     tt.train.save_weights(model, folder / _runs.WEIGHTS)

@@ -8,6 +8,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from torch import nn
 
+from throughtime.cli._numbers import counted
 from throughtime.cli.tables import Layout, Survey
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tasks._examples import Examples
@@ -46,12 +47,15 @@ def task_line(layout: Layout) -> Text:
 
 def title(found: Survey) -> str:
     """How much there is."""
-    rows = f"{found.table.path.name}: {found.rows:,} rows"
+    name = found.table.path.absolute().name
     if found.table.columns == ["text"] and found.rows == 1:
-        return f"{found.table.path.name}: {found.facts['text'].characters:,} characters"
+        return f"{name}: {counted(found.facts['text'].characters, 'character')}"
+    rows = f"{name}: {counted(found.rows, 'row')}"
     if found.sequence is None:
         return rows
-    return f"{rows}, {len(found.lengths):,} sequences of {min(found.lengths):,} to {max(found.lengths):,} steps"
+    shortest, longest = min(found.lengths), max(found.lengths)
+    span = counted(longest, "step") if shortest == longest else f"{shortest:,} to {longest:,} steps"
+    return f"{rows}, {counted(len(found.lengths), 'sequence')} of {span}"
 
 
 def holds(found: Survey, name: str) -> str:
@@ -88,26 +92,24 @@ def _runs_of_alike(names: list[str], reasons: dict[str, str]) -> list[tuple[int,
 def tested_on(examples: Examples) -> str:
     """What the figures are of."""
     count = len(examples.held_out or examples.train)
-    plural = "" if count == 1 else "s"
     if examples.by_time:
-        return f"the last tenth of {count:,} sequence{plural}"
-    return f"{count:,} held-out sequence{plural}" if examples.held_out else f"{count:,} sequence{plural} learned from"
+        return f"the last tenth of {counted(count, 'sequence')}"
+    return counted(count, "held-out sequence") if examples.held_out else f"{counted(count, 'sequence')} learned from"
 
 
 def choices(model: nn.Module, examples: Examples, shape: Shape, recipe: Recipe) -> str:
     """The model and the training in two lines."""
     both = "" if examples.layout.task in (FORECAST, GENERATE) else " in each direction"
     layers = "" if shape.layers == 1 else f" in {shape.layers} layers"
-    noun = "text" if examples.layout.task == GENERATE else "sequence"
-    count = f"{len(examples.train):,} {noun}{'' if len(examples.train) == 1 else 's'}"
+    count = counted(len(examples.train), "text" if examples.layout.task == GENERATE else "sequence")
     name = shape.cell.upper() if shape.cell.islower() else shape.cell
     rate = f"learning rate up to {recipe.learning_rate:g}"
     device = next(model.parameters()).device
     where = f" on {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
     return (
         f"{count} to learn from, {_held_out(examples)}.\n"
-        f"{name} of {shape.units} units{both}{layers}, {weights_in(model):,} weights; "
-        f"{recipe.epochs} epochs of batches of {recipe.batch_size}, {rate}{where}.\n"
+        f"{name} of {counted(shape.units, 'unit')}{both}{layers}, {weights_in(model):,} weights; "
+        f"{counted(recipe.epochs, 'epoch')} of batches of {recipe.batch_size}, {rate}{where}.\n"
     )
 
 

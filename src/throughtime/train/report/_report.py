@@ -20,6 +20,8 @@ from throughtime.train.report._numbers import POINTS, histogram, packed, rounded
 # A gradient that falls or grows by more than this from end to end of a sequence deserves its name.
 FAR = 1e3
 NOTHING = 1e-30
+# By less than this it has not changed to speak of.
+NEARLY_ONE = 1.05
 
 
 class Report:
@@ -237,5 +239,7 @@ def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
             f"It explodes: {end / start:,.0f} times larger at the {first} step than at the {last}. Clip the gradient."
         )
     factor = end / start
+    if max(factor, 1 / factor) < NEARLY_ONE:
+        return f"It arrives: about as large at the {first} step as at the {last}."
     said = f"{factor:,.1f} times larger" if factor >= 1 else f"{1 / factor:,.1f} times smaller"
     return f"It arrives: {said} at the {first} step than at the {last}."
