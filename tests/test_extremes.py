@@ -155,3 +155,19 @@ def test_gradients_switched_on_in_inference_mode() -> None:
                     outputs, _ = tt.dynamic_rnn(cell, x, lengths, dtype=torch.float32)
                 assert outputs.is_inference()
                 torch.testing.assert_close(outputs.clone(), want.detach())
+
+
+@pytest.mark.parametrize("time", [0, 3])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_without_a_step_gradients_are_zeros(backend: str, time: int) -> None:
+    """A loss of nothing else can be gone back from all the same, and what came as a state has its gradient."""
+    cell, x = tt.GRUCell(4, input_size=3), torch.randn(2, time, 3, requires_grad=True)
+    start = torch.randn(2, 4, requires_grad=True)
+    with tt.backend(backend):
+        outputs, state = tt.dynamic_rnn(cell, x, [0, 0] if time else None, start)
+    (outputs.sum() + 3 * state.sum()).backward()
+    assert torch.equal(start.grad, torch.full((2, 4), 3.0))
+    for source in (x, *cell.parameters()):
+        assert torch.equal(source.grad, torch.zeros_like(source))
+    with torch.no_grad():
+        assert not tt.dynamic_rnn(cell, x, [0, 0] if time else None, start)[0].requires_grad

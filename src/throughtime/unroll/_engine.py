@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import problem, type_name
+from throughtime._tensors import records_gradients
 from throughtime.backends import reference
 from throughtime.backends._select import Choice, choose
 from throughtime.backends._step import Step, is_row_leaf
@@ -193,9 +194,9 @@ def _all_states(form: Form, schedule: Schedule, states: list[Any], final: Any) -
 
 def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool) -> Unrolled:
     """Nothing to run (T = 0, or every length 0): blank outputs, the state as it came, a cell built all the same."""
-    inputs = blank_step(form, inputs)
-    build_for(step.cell, inputs, state)
-    device = next(leaf.device for leaf in _nest.flatten([state, inputs]) if isinstance(leaf, Tensor))
+    blank = blank_step(form, inputs)
+    build_for(step.cell, blank, state)
+    device = next(leaf.device for leaf in _nest.flatten([state, blank]) if isinstance(leaf, Tensor))
     outputs = _nest.map_leaves(lambda leaf: _blank(form, leaf, None), step.blank_output(0, device))
     states = None
     if all_states:
@@ -204,7 +205,32 @@ def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool)
         )
     # A state of its own, as after any other unroll.
     final = _nest.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
-    return Unrolled(outputs, final, states)
+    parameters = step.cell.parameters() if isinstance(step.cell, nn.Module) else ()
+    sources = [form.rows(leaf) for leaf in _nest.flatten(inputs)] + list(parameters)
+    return Unrolled(*(_as_if_of(sources, results) for results in (outputs, final, states)))
+
+
+def _as_if_of(sources: Sequence[Tensor], results: Any) -> Any:
+    """Results that ask for gradients as if a step had made them of these, which are zeros."""
+    wanted = [source for source in sources if source.requires_grad] if records_gradients() else []
+
+    def connected(leaf: Any) -> Any:
+        if not wanted or not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            return leaf
+        return _AsIfOf.apply(leaf, *wanted)  # type: ignore[no-untyped-call]
+
+    return None if results is None else _nest.map_leaves(connected, results)
+
+
+class _AsIfOf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, result: Tensor, *sources: Tensor) -> Tensor:
+        ctx.save_for_backward(*sources)
+        return result.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        return (gradient, *map(torch.zeros_like, ctx.saved_tensors))
 
 
 def check_fits(cell: Any, form: Form, inputs: Any, state: Any) -> None:
