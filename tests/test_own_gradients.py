@@ -141,3 +141,31 @@ def test_with_random_numbers_it_says_so() -> None:
         RuntimeError, match=r"detaches something and draws random numbers.*tt\.backend\(\"reference\"\)"
     ):
         unrolled(cell, None, "twice")
+
+
+def test_what_has_changed_since_is_noticed() -> None:
+    """The options of a cell that is run again were part of its forward pass."""
+    cell = Stepping("a detached state")
+    x = torch.randn(3, 4, 3, dtype=torch.float64, requires_grad=True)
+    outputs, _ = tt.dynamic_rnn(cell, x, dtype=torch.float64)
+    cell.eval()
+    with pytest.raises(RuntimeError, match="is not what it was in the forward pass"):
+        torch.autograd.grad(outputs.sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("make", [lambda: tt.GRUCell(2, input_size=3), lambda: Stepping("reversed")])
+def test_frozen_since_then(make: Callable[[], Any]) -> None:
+    """Gradient penalties freeze what they are the penalty of."""
+    found = []
+    for backend in ("reference", "auto", "auto"):
+        torch.manual_seed(0)
+        cell = make().double()
+        x = torch.randn(3, 4, 3, dtype=torch.float64, requires_grad=True)
+        with tt.backend(backend):
+            outputs, _ = tt.dynamic_rnn(cell, x, dtype=torch.float64)
+            if isinstance(cell, tt.GRUCell):
+                cell.requires_grad_(False)
+            (gradient,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+            found.append([gradient, *torch.autograd.grad(gradient.square().sum(), x)])
+    for got in found[1:]:
+        check_close("frozen", found[0], got)

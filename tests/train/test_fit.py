@@ -334,3 +334,39 @@ def test_history_is_read_back(tmp_path: Path) -> None:
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write('{"kind": "st')
     assert History.read(tmp_path).steps == history.steps
+
+
+def test_evaluation_leaves_modes_as_they_were() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))
+    model[1].eval()
+    batch = tt.train.pad([(torch.ones(2, 1), 1.0)])
+    tt.train.evaluate(model, lambda _, batch: {"loss": tt.train.squared_error(batch.targets, batch.targets)}, [batch])
+    assert model.training
+    assert model[0].training
+    assert not model[1].training
+
+
+def test_patience_ends_where_there_is_no_number() -> None:
+    def measure(model: Any, batch: Any) -> Any:
+        loss = next(model.parameters()).square().sum()
+        return {"loss": tt.train.Mean(loss, 1), "odd": tt.train.Mean(torch.tensor(torch.nan), 1)}
+
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [tt.train.pad([(torch.ones(2, 1), 1.0)])]
+    history = fit(model, measure, batches, optimizer=optimizer, epochs=8, patience=2, monitor="odd")
+    assert len(history.epochs) == 2
+
+
+def test_what_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+    model = torch.nn.Linear(1, 1)
+    (tmp_path / ".checkpoint-notes").write_text("mine")
+    (tmp_path / ".checkpoint-mine").mkdir()
+
+    def measure(model: Any, batch: Any) -> Any:
+        return {"loss": tt.train.squared_error(model(batch.inputs)[:, 0, 0], batch.targets)}
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    fit(model, measure, [tt.train.pad([(torch.ones(2, 1), 1.0)])], optimizer=optimizer, epochs=1, folder=tmp_path)
+    assert (tmp_path / ".checkpoint-notes").read_text() == "mine"
+    assert (tmp_path / ".checkpoint-mine").is_dir()

@@ -106,3 +106,16 @@ def test_mistakes(call: Any, message: str) -> None:
 def test_a_class_without_a_score() -> None:
     with pytest.raises(ValueError, match=r"a class of `targets` has no score: got 0 to 7, expected 0 to 2"):
         cross_entropy(torch.zeros(2, 3), torch.tensor([0, 7]))
+
+
+def test_there_is_no_class_that_is_ignored() -> None:
+    """torch leaves -100 out of its sum; the count would have it all the same."""
+    with pytest.raises(ValueError, match=r"a class of `targets` has no score: got -100 to 1"):
+        cross_entropy(torch.zeros(2, 3), torch.tensor([1, -100]))
+
+
+def test_sums_have_room() -> None:
+    assert masked_mean(torch.ones(4, 20000).half()).value == 1
+    assert squared_error(torch.full((1000,), 10.0).half(), torch.zeros(1000).half()).value == 100
+    assert absolute_error(torch.tensor([1], dtype=torch.uint8), torch.tensor([2], dtype=torch.uint8)).value == 1
+    assert Mean(torch.tensor(0.25), torch.tensor(0.5)).value == 0.5

@@ -17,7 +17,7 @@ from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
-from throughtime.compiler import Program, Replay
+from throughtime.compiler import Anatomy, Program, Replay
 
 
 class Call(NamedTuple):
@@ -134,6 +134,8 @@ class _Unroll(torch.autograd.Function):
         # Autograd knows how long saved tensors are wanted, wherever they are.
         ctx.save_for_backward(*leaves, *moved, *kept)
         ctx.set_materialize_grads(False)
+        # A cell that may be run again must be then what it is now.
+        ctx.structure = None if executable.program.replay is None else Anatomy(call.noise.cell).structure
         if executable.constant:
             ctx.mark_non_differentiable(*[results[place] for place in executable.constant])
         return results
@@ -144,9 +146,10 @@ class _Unroll(torch.autograd.Function):
         needed = ctx.needs_input_grad[3:]
         saved = ctx.saved_tensors
         leaves = saved[: len(needed)]
-        if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
-            return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
         _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
+        if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
+            _check_same_cell(call.noise.cell, ctx.structure)
+            return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
         kept = saved[len(needed) :]
         moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
         if call.moves is not None:
@@ -207,6 +210,14 @@ def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
             raise RuntimeError(problem(what, got=f"{list(tensor.shape)} {tensor.dtype}", expected=expected, fix=fix))
 
 
+def _check_same_cell(cell: Any, structure: Any) -> None:
+    """Refuse to run a cell again whose options have changed since its forward pass: they were part of that."""
+    if structure is not None and Anatomy(cell).structure != structure:
+        what = f"the cell {type(cell).__name__} is not what it was in the forward pass"
+        fix = "Compute gradients before anything about it is changed, or run it forward again."
+        raise RuntimeError(problem(what, got="other options, or another mode", expected="the same cell", fix=fix))
+
+
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Gradients with memory of their own: one that was only handed through may be somebody's to keep."""
     theirs = {tensor.untyped_storage().data_ptr() for tensor in given if tensor is not None}
@@ -257,16 +268,21 @@ def _differentiably(
     """The gradient in operations of torch, for gradients of it and for many at once: the forward pass is run again."""
     with torch.enable_grad(), call.noise.again():
         # The leaves may depend on each other, say a state on the weights; gradients are those of this unroll alone.
-        own = [leaf.view_as(leaf) for leaf in leaves]
+        # What was frozen since then has a gradient all the same.
+        frozen = [need and not leaf.requires_grad for leaf, need in zip(leaves, needed, strict=True)]
+        pairs = zip(leaves, frozen, strict=True)
+        own = [leaf.detach().requires_grad_() if is_frozen else leaf.view_as(leaf) for leaf, is_frozen in pairs]
         rows, state = call.enter(own[tensor_count:split], own[split:])
         state = [call.steps.sorted(leaf) for leaf in state]
         if call.executable.program.replay is not None:
             outputs, final = _by_the_cell(call, call.executable.program.replay, own[:tensor_count], rows, state)
         else:
             env = environment(call, own[:tensor_count], rows)
-            outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
+            # Whatever autocast has cast is cast in the program.
+            with torch.autocast(rows[0].device.type, enabled=False):
+                outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
         results = [leaf for leaves in call.leave(outputs, [*map(call.steps.unsorted, final)]) for leaf in leaves]
-    pairs = [
+    used = [
         (result, gradient)
         for result, gradient in zip(results, gradients, strict=True)
         if gradient is not None and result.requires_grad
@@ -274,9 +290,9 @@ def _differentiably(
     wanted = [leaf for leaf, need in zip(own, needed, strict=True) if need]
     found = iter(
         torch.autograd.grad(
-            [result for result, _ in pairs],
+            [result for result, _ in used],
             wanted,
-            [gradient for _, gradient in pairs],
+            [gradient for _, gradient in used],
             allow_unused=True,
             create_graph=torch.is_grad_enabled(),
         )

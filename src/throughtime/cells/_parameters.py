@@ -61,7 +61,9 @@ class ParameterScope(LazyModuleMixin, nn.Module):
         own = vars(self).get("_initialize_hook")
         for number, hook in list(self._forward_pre_hooks.items()):
             if own is None or number != own.id:
-                hook(self, ())
+                # torch's own way to call them would need a step of this module.
+                options: tuple[Any, ...] = ({},) if number in self._forward_pre_hooks_with_kwargs else ()
+                hook(self, (), *options)
 
     def extra_repr(self) -> str:
         """What it holds, with shapes once there are any."""

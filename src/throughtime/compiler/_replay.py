@@ -45,7 +45,7 @@ class Replay:
             given = _nest.pack_as(self._signature.inputs, inputs), _nest.pack_as(self._signature.state, plain)
             with torch.autocast(self._device, self._autocast, enabled=self._autocast is not None):
                 outputs, new_state = self._step(stand_in, *given)
-            pairs = zip(new_state, self._rowless, strict=True)
-            return outputs, [leaf.expand(rows) if rowless else leaf for leaf, rowless in pairs]
+            results = [leaf.expand(rows) if not leaf.ndim else leaf for leaf in (*outputs, *new_state)]
+            return results[: len(outputs)], results[len(outputs) :]
 
         return step

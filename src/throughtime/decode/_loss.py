@@ -61,13 +61,15 @@ def sequence_loss(
             what = f"`average_across_{axis}` and `sum_over_{axis}` cannot both be set"
             raise ValueError(problem(what, got="both", expected="one of the two", fix="Turn one of them off."))
     scores, labels, counts = _check_shapes(logits, targets, weights)
-    losses = counts * _losses(scores, labels, counts != 0, softmax_loss_function)
+    # Half precision has no room for a sum of many terms.
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    losses = counts.to(wide) * _losses(scores, labels, counts != 0, softmax_loss_function).to(wide)
     axes = [axis for axis in range(2) if averaged[axis] or summed[axis]]
     if not axes:
-        return losses
-    total_count = ((counts != 0).to(losses.dtype) if any(summed) else counts).sum(axes)
+        return losses.to(scores.dtype)
+    total_count = (counts != 0 if any(summed) else counts).to(wide).sum(axes)
     # Where nothing counts, the loss is 0.
-    return losses.sum(axes) / torch.where(total_count == 0, 1, total_count)
+    return (losses.sum(axes) / torch.where(total_count == 0, 1, total_count)).to(scores.dtype)
 
 
 def _losses(logits: Tensor, targets: Tensor, real: Tensor, function: LossFunction | None) -> Tensor:
@@ -75,7 +77,14 @@ def _losses(logits: Tensor, targets: Tensor, real: Tensor, function: LossFunctio
     logits = torch.where(real.unsqueeze(2), logits, logits.new_zeros(()))
     targets = torch.where(real, targets, 0)
     if function is None:
-        losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        try:
+            # Not torch's -100, which is a mistake like any other.
+            every = logits.flatten(0, 1), targets.flatten()
+            losses = functional.cross_entropy(*every, reduction="none", ignore_index=-(2**63))
+        except IndexError as error:
+            what, fix = "`targets` must be below the number of logits", "Correct them, or give them a weight of 0."
+            got, expected = f"{int(targets.min())} to {int(targets.max())}", f"0 to {logits.shape[2] - 1}"
+            raise ValueError(problem(what, got=got, expected=expected, fix=fix)) from error
     else:
         fix = "Pass softmax_loss_function(labels, logits)."
         check_callable("softmax_loss_function", function, expected="a function", fix=fix)

@@ -77,8 +77,10 @@ def monotonic_attention(p_choose_i: Any, previous_attention: Any, mode: str) -> 
     if mode == "recursive":
         return _recursive(p, previous)
     if mode == "parallel":
-        skipped = safe_cumprod(1 - p, axis=1, exclusive=True)
-        return p * skipped * (previous / skipped.clamp(1e-10, 1.0)).cumsum(1)
+        # Half precision has no room for the quotients.
+        wide = p.to(torch.promote_types(p.dtype, torch.float32))
+        skipped = safe_cumprod(1 - wide, axis=1, exclusive=True)
+        return (wide * skipped * (previous / skipped.clamp(1e-10, 1.0)).cumsum(1)).to(p.dtype)
     # From where attention was, the first place that is chosen.
     p = p * previous.cumsum(1)
     return p * torch.cat([torch.ones_like(p[:, :1]), 1 - p[:, :-1]], 1).cumprod(1)

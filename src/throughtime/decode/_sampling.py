@@ -77,8 +77,9 @@ def narrowed(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     Of the `top_k` most likely tokens those stay that it takes to make up `top_p`; the most likely always does.
     """
     if top_k is not None and top_k < logits.shape[-1]:
-        least = logits.topk(top_k, -1).values[..., -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
+        # The first of several that are as likely.
+        chosen = logits.sort(dim=-1, descending=True, stable=True).indices[..., :top_k]
+        logits = logits.masked_fill(torch.ones_like(logits, dtype=torch.bool).scatter(-1, chosen, False), -torch.inf)
     if top_p is not None and top_p < 1:
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         probabilities = torch.softmax(ordered, -1)

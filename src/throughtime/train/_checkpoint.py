@@ -20,6 +20,7 @@ from throughtime.train._codec import decode, encode
 MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
 # One at the end of an epoch may be of the same step as one before it, and is newer.
 _NAME = re.compile(r"checkpoint-(\d{8,})(-epoch)?")
+_LEFT = re.compile(rf"\.{_NAME.pattern}\.(new|old)")
 
 
 def latest_checkpoint(folder: Path | str) -> Path | None:
@@ -112,8 +113,9 @@ class Checkpoints:
         target = self.folder / f"checkpoint-{name}"
         new = self.folder / f".{target.name}.new"
         for left in self.folder.glob(".checkpoint-*"):
-            # By a run that was killed while it wrote or deleted.
-            shutil.rmtree(left)
+            # By a run that was killed while it wrote or deleted; what is somebody else's has another name.
+            if _LEFT.fullmatch(left.name) and left.is_dir():
+                shutil.rmtree(left)
         tensors: dict[str, Tensor] = {}
         words = encode(state, tensors, "state")
         try:

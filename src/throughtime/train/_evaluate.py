@@ -34,7 +34,8 @@ def evaluate(
     """
     worker, device = this_worker(), device_of(model)
     alone = Worker(0, 1, device)
-    was_training = model.training
+    # Somebody may have frozen a part of it.
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     sums = Sums({})
     try:
@@ -46,7 +47,8 @@ def evaluate(
                         measured, state = measured_by(measure, model, window, state, carry=truncate is not None)
                     sums = sums.plus(together(measured, window, alone))
     finally:
-        model.train(was_training)
+        for module, was_training in modes:
+            module.training = was_training
     return sums.over_all(worker).means()
 
 

@@ -10,6 +10,9 @@ from torch.nn import functional
 
 from throughtime._errors import problem, shape_of
 
+NO_CLASS = -(2**63)
+"""torch ignores targets of -100 unless another number is named, and somebody else counts them all the same."""
+
 
 class Mean(NamedTuple):
     """A mean that still knows its sum and its count, so that means of parts add up to the mean of the whole.
@@ -27,7 +30,7 @@ class Mean(NamedTuple):
     def value(self) -> Tensor:
         """The mean; zero where nothing was counted."""
         count = torch.as_tensor(self.count, device=self.total.device)
-        return self.total / count.clamp(min=1).to(self.total.dtype)
+        return self.total / torch.where(count == 0, 1, count).to(self.total.dtype)
 
     def __add__(self, other: object) -> Mean:
         if not isinstance(other, Mean):
@@ -66,7 +69,12 @@ def masked_mean(values: Tensor, lengths: Tensor | None = None) -> Mean:
     tensor(2.)
     """
     (real,) = real_steps(lengths, values)
-    return Mean(real.sum(), real.numel())
+    return Mean(_wide(real).sum(), real.numel())
+
+
+def _wide(values: Tensor) -> Tensor:
+    """In float32 at least: half precision is too coarse for a sum of many small terms, and whole numbers may wrap."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def cross_entropy(
@@ -81,12 +89,13 @@ def cross_entropy(
     """
     _check_classes(scores, targets)
     scores, targets = real_steps(lengths, scores, targets)
-    # Half precision is too coarse for a sum of many small terms.
-    wide = scores.flatten(0, -2).to(torch.promote_types(scores.dtype, torch.float32))
+    wide = _wide(scores.flatten(0, -2))
     # torch takes classes of 64 bits only, and says so in words of its own.
     classes = targets.flatten().long()
     try:
-        total = functional.cross_entropy(wide, classes, reduction="sum", label_smoothing=label_smoothing)
+        total = functional.cross_entropy(
+            wide, classes, reduction="sum", label_smoothing=label_smoothing, ignore_index=NO_CLASS
+        )
     except IndexError as error:
         what, fix = "a class of `targets` has no score", "Count classes from 0, and give the model an output for each."
         got, expected = f"{int(classes.min())} to {int(classes.max())}", f"0 to {scores.shape[-1] - 1}"
@@ -140,4 +149,4 @@ def _differences(predicted: Tensor, targets: Tensor, lengths: Tensor | None) -> 
         what, fix = "`predicted` and `targets` differ in shape", "Squeeze or unsqueeze one of them."
         raise ValueError(problem(what, got=shape_of(predicted), expected=shape_of(targets), fix=fix))
     predicted, targets = real_steps(lengths, predicted, targets)
-    return predicted - targets
+    return _wide(predicted) - _wide(targets)

@@ -152,8 +152,12 @@ class Run:
         """The state to start a window from."""
         if self._leaves is not None:
             # Checkpoints hold leaves only: one look at the first window shows how they belong together.
+            buffers = [buffer.clone() for buffer in self.model.buffers()]
             with torch.no_grad():
                 _, like = measured_by(self.measure, self.model, first, None, carry=True)
+                # What a model counts on its way, such as the statistics of a norm, has not seen this.
+                for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                    buffer.copy_(before)
             leaves, self._leaves = self._leaves, None
             self.carried = _nest.pack_as(like, [leaf.to(self._stepper.device) for leaf in leaves])
             self._restore_random()
@@ -221,6 +225,8 @@ class Run:
 
     def _is_better(self, value: float) -> bool:
         best = self.place.best_value
+        if math.isnan(value):
+            return False
         return math.isnan(best) or (value > best if self.higher_is_better else value < best)
 
     def _end_schedule(self, value: float) -> None:
@@ -277,6 +283,15 @@ class Run:
             what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
             expected = f"{state['batches']} batches"
             raise InvalidArgumentError(problem(what, got=len(self.train), expected=expected, fix=fix))
+        has_scaler = bool(state["scaler"])
+        for name, now, before in (
+            ("schedule", self.schedule is not None, state["schedule"] is not None),
+            ("precision=torch.float16", self._stepper.scaler.is_enabled(), has_scaler),
+        ):
+            if now != before:
+                what, fix = f"the run began {'with' if before else 'without'} `{name}`", "Go on as it began."
+                got, expected = (f"{'a' if there else 'no'} {name}" for there in (now, before))
+                raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
         set_weights(self.model, weights)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:

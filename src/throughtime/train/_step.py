@@ -120,7 +120,7 @@ class Stepper:
     def _local_loss(self, loss: Mean, sums: Sums) -> Tensor:
         """This worker's part of the mean over all of them; DistributedDataParallel divides by their number."""
         _, count = sums.metrics["loss"]
-        local = loss.total * (self._worker.size / max(count, 1.0))
+        local = loss.total * (self._worker.size / (count or 1.0))
         if self._worker.size > 1 and not local.requires_grad:
             # A worker without real steps takes part in the sum of the gradients all the same.
             for parameter in self._net.parameters():
