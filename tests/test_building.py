@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import prune
 
 import throughtime as tt
 from compare import check_close
@@ -338,3 +339,26 @@ def test_a_built_cell_can_be_pickled_whatever_filled_it() -> None:
     cell = tt.LSTMCell(4, initializer=lambda weights: torch.nn.init.constant_(weights, 0.5), input_size=3)
     copied = pickle.loads(pickle.dumps(cell))
     assert torch.equal(copied.kernel, cell.kernel)
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_tools_that_replace_a_weight_before_every_call(backend: str) -> None:
+    """`prune` and its kin are called before the module whose weight they replace: here nobody calls that."""
+    cell, x = tt.GRUCell(4, input_size=3), torch.randn(2, 5, 3)
+    prune.l1_unstructured(cell.gates, "kernel", 0.5)
+    with tt.backend(backend):
+        for _ in range(2):
+            tt.dynamic_rnn(cell, x, dtype=torch.float32)[0].sum().backward()
+        before = tt.dynamic_rnn(cell, x, dtype=torch.float32)[0]
+        assert cell.gates.kernel_orig.grad.count_nonzero() == cell.gates.kernel_mask.sum()
+        with torch.no_grad():
+            cell.gates.kernel_orig.mul_(2)
+            assert not torch.equal(before, tt.dynamic_rnn(cell, x, dtype=torch.float32)[0])
+
+
+@pytest.mark.parametrize("with_kwargs", [False, True])
+def test_hooks_of_a_part_of_a_cell(with_kwargs: bool) -> None:
+    cell, seen = tt.GRUCell(4, input_size=3), []
+    cell.gates.register_forward_pre_hook(lambda *given: seen.append(len(given)), with_kwargs=with_kwargs)
+    cell(torch.ones(2, 3), torch.zeros(2, 4))
+    assert seen == [3 if with_kwargs else 2]

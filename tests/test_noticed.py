@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils import prune
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
@@ -478,18 +477,3 @@ def test_the_name_of_a_cell() -> None:
             with tt.backend("reference"):
                 want = tt.dynamic_rnn(made, x, dtype=torch.float32)[0]
             torch.testing.assert_close(tt.dynamic_rnn(made, x, dtype=torch.float32)[0], want)
-
-
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_tools_that_replace_a_weight_before_every_call(backend: str) -> None:
-    """`prune` and its kin are called before the module whose weight they replace: here nobody calls that."""
-    cell, x = tt.GRUCell(4, input_size=3), torch.randn(2, 5, 3)
-    prune.l1_unstructured(cell.gates, "kernel", 0.5)
-    with tt.backend(backend):
-        for _ in range(2):
-            tt.dynamic_rnn(cell, x, dtype=torch.float32)[0].sum().backward()
-        before = tt.dynamic_rnn(cell, x, dtype=torch.float32)[0]
-        assert cell.gates.kernel_orig.grad.count_nonzero() == cell.gates.kernel_mask.sum()
-        with torch.no_grad():
-            cell.gates.kernel_orig.mul_(2)
-            assert not torch.equal(before, tt.dynamic_rnn(cell, x, dtype=torch.float32)[0])

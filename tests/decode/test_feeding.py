@@ -10,6 +10,7 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime import decode
+from throughtime.decode._sampling import narrowed
 
 pytestmark = pytest.mark.covers("decoding")
 
@@ -115,3 +116,26 @@ def test_nested_inputs_and_lengths_above_the_time() -> None:
     assert finished.tolist() == [False, True]
     assert torch.equal(following["b"], torch.stack([inputs["b"][0, 1], torch.tensor(0.0)]))
     assert helper.next_inputs(2, None, None, torch.zeros(2))[0].all()
+
+
+def test_of_equally_likely_tokens_the_first_are_kept() -> None:
+    kept = narrowed(torch.zeros(2, 5), 2, None).isfinite()
+    assert kept.tolist() == [[True, True, False, False, False]] * 2
+
+
+def test_half_precision_has_room() -> None:
+    loss = decode.sequence_loss(torch.zeros(40, 2000, 5).half(), torch.ones(40, 2000).long(), torch.ones(40, 2000))
+    assert loss.dtype == torch.float16
+    assert abs(loss.item() - 1.609) < 1e-2
+    start = torch.nn.functional.one_hot(torch.zeros(1).long(), 7).half()
+    moved = decode.monotonic_attention(torch.tensor([[0.999] * 5 + [0.5] * 2]).half(), start, "parallel")
+    assert moved.isfinite().all()
+
+
+@pytest.mark.parametrize("target", [-100, -1, 5])
+def test_targets_without_logits(target: int) -> None:
+    targets = torch.tensor([[1, target]])
+    with pytest.raises(ValueError, match="`targets` must be below the number of logits"):
+        decode.sequence_loss(torch.zeros(1, 2, 5), targets, torch.ones(1, 2))
+    # Where nothing counts they may be anything.
+    assert decode.sequence_loss(torch.zeros(1, 2, 5), targets, torch.tensor([[1.0, 0.0]])).isfinite()

@@ -234,3 +234,47 @@ def test_codec() -> None:
     assert found == tree
     with pytest.raises(TypeError, match=r"a checkpoint cannot hold `state.f`: got function"):
         encode({"f": lambda: None}, {}, "state")
+
+
+class Normed(Counter):
+    """It counts on its way: what has been seen is part of what a run comes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1)
+
+    def forward(self, inputs: Any, lengths: Any, state: Any = None) -> Any:
+        return super().forward(self.norm(inputs.transpose(1, 2)).transpose(1, 2), lengths, state)
+
+
+def normed() -> dict[str, Any]:
+    setup = parts()
+    torch.manual_seed(0)
+    model = Normed()
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    return {**setup, "model": model, "optimizer": optimizer, "epochs": 2, "truncate": 4, "measure": measure_from}
+
+
+@pytest.mark.parametrize("after", [2, 3, 5])
+def test_what_a_model_counts_is_counted_once(after: int, tmp_path: Path) -> None:
+    whole, resumed = normed(), normed()
+    fit(**whole)
+    with pytest.raises(KeyboardInterrupt):
+        fit(**normed(), folder=tmp_path, checkpoint_every=1, watchers=[Stop(after)])
+    fit(**resumed, folder=tmp_path, checkpoint_every=1, resume=True)
+    pairs = zip(whole["model"].state_dict().values(), resumed["model"].state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(**setting(), folder=tmp_path, watchers=[Stop(7)])
+    with pytest.raises(tt.InvalidArgumentError, match="the run began without `schedule`"):
+        fit(**setting("one cycle"), folder=tmp_path, resume=True)
+    with pytest.raises(tt.InvalidArgumentError, match=r"the run began without `precision=torch\.float16`"):
+        fit(**setting(precision=torch.float16), folder=tmp_path, resume=True)
+
+
+def test_a_history_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(tt.InvalidArgumentError, match="there is no such run"):
+        History.read(tmp_path / "nowhere")
