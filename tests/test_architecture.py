@@ -33,7 +33,7 @@ LAYERS = (
     {"backends"},
     {"compiler"},
     {"cells"},
-    {"_nest", "_tensors"},
+    {"_classes", "_nest", "_tensors"},
     {"_errors", "_fork"},
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}

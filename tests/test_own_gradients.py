@@ -15,26 +15,17 @@ from compare import check_close
 pytestmark = pytest.mark.covers("gradients")
 
 
-class Reversed(torch.autograd.Function):
-    """What it is given, with the gradient turned around."""
+class Own(torch.autograd.Function):
+    """Any function, with the gradient of one that multiplies by a factor."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        return value.clone()
+    def forward(ctx: Any, value: Tensor, function: Callable[[Tensor], Tensor], factor: float) -> Tensor:
+        ctx.factor = factor
+        return function(value)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return -gradient
-
-
-class Rounded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        return value.round()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient * ctx.factor, None, None
 
 
 def without_gradient(value: Tensor) -> Tensor:
@@ -50,8 +41,8 @@ STEPS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "times itself, detached": lambda cell, x, h: 0.1 * _sum(cell, x, h) * _sum(cell, x, h).detach(),
     "a detached parameter": lambda cell, x, h: torch.tanh(_sum(cell, x, h)) * cell.w[0].detach(),
     "without gradients": lambda cell, x, h: _sum(cell, x, h) * without_gradient(_sum(cell, x, h)),
-    "reversed": lambda cell, x, h: torch.tanh(Reversed.apply(_sum(cell, x, h))),
-    "rounded": lambda cell, x, h: torch.tanh(Rounded.apply(3 * _sum(cell, x, h))),
+    "reversed": lambda cell, x, h: torch.tanh(Own.apply(_sum(cell, x, h), torch.clone, -1.0)),
+    "rounded": lambda cell, x, h: torch.tanh(Own.apply(3 * _sum(cell, x, h), torch.round, 1.0)),
     "none of that": lambda cell, x, h: torch.tanh(_sum(cell, x, h)),
 }
 
@@ -126,6 +117,13 @@ def test_only_such_cells_are_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
         counts.append(len(calls))
     assert counts[0] == 0
     assert counts[1] == 4
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_plan_says_so(name: str) -> None:
+    x = torch.zeros(3, 4, 3, dtype=torch.float64)
+    plan = tt.explain(Stepping(name), x, dtype=torch.float64)
+    assert ("gradients of gradients: the cell itself" in str(plan)) == (name != "none of that")
 
 
 class Noisy(Stepping):

@@ -294,7 +294,16 @@ def bad_measure(answer: Any) -> Any:
             ValueError,
             "the loss has no gradient: got",
         ),
-        ({"train": [(torch.ones(2, 3, 1), torch.ones(2))]}, TypeError, "`train` gave no batch: got tuple"),
+        (
+            {"train": [(torch.ones(2, 3, 1), torch.ones(2))]},
+            TypeError,
+            "there is no batch among the batches: got tuple",
+        ),
+        (
+            {"valid": [(torch.ones(2, 3, 1), torch.ones(2))]},
+            TypeError,
+            "there is no batch among the batches: got tuple",
+        ),
         (
             {"optimizer": torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)},
             ValueError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from throughtime._errors import problem
 from throughtime.backends._claim import Claim
@@ -17,7 +17,7 @@ from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
-from throughtime.compiler import Anatomy, Program, Replay
+from throughtime.compiler import Anatomy, Glance, Program, Replay
 
 
 class Call(NamedTuple):
@@ -135,7 +135,7 @@ class _Unroll(torch.autograd.Function):
         ctx.save_for_backward(*leaves, *moved, *kept)
         ctx.set_materialize_grads(False)
         # A cell that may be run again must be then what it is now.
-        ctx.structure = None if executable.program.replay is None else Anatomy(call.noise.cell).structure
+        ctx.structure = None if executable.program.replay is None else _structure_of(call.noise.cell)
         if executable.constant:
             ctx.mark_non_differentiable(*[results[place] for place in executable.constant])
         return results
@@ -212,10 +212,16 @@ def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
 
 def _check_same_cell(cell: Any, structure: Any) -> None:
     """Refuse to run a cell again whose options have changed since its forward pass: they were part of that."""
-    if structure is not None and Anatomy(cell).structure != structure:
+    if structure is not None and _structure_of(cell) != structure:
         what = f"the cell {type(cell).__name__} is not what it was in the forward pass"
         fix = "Compute gradients before anything about it is changed, or run it forward again."
         raise RuntimeError(problem(what, got="other options, or another mode", expected="the same cell", fix=fix))
+
+
+def _structure_of(cell: Any) -> Any:
+    """What there is to a cell besides its tensors; nearly always a glance tells."""
+    glance = Glance.last(cell) if isinstance(cell, nn.Module) else None
+    return Anatomy(cell).structure if glance is None else glance.anatomy.structure
 
 
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:

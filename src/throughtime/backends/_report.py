@@ -89,6 +89,8 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     overwritten = [] if executable is None else [value for value in executable.overwritten if value is not None]
     if overwritten:
         yield f"    of them the backward pass writes over {_bytes(overwritten):,}, unless the graph is kept"
+    if program.replay is not None:
+        yield "gradients of gradients: the cell itself, step by step; it detaches something or has gradients of its own"
 
 
 def _before_lines(prefix: str, before: Section, executable: Executable | None) -> Iterator[str]:

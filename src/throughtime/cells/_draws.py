@@ -28,7 +28,7 @@ class Draws:
         if self._generators and self.training and torch._C._current_graph_task_id() != -1:
             what = "a cell with a `seed` of its own cannot draw the same numbers again in a backward pass"
             fix = "Leave `seed` out, so that torch restores its own generator, or use `checkpoint_every`."
-            got = f"{type(self).__name__} inside torch.utils.checkpoint"
+            got = f"{type(self).__name__}, unrolled again as torch.utils.checkpoint does"
             raise RuntimeError(problem(what, got=got, expected="torch's own generator", fix=fix))
 
     def noise_state(self) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from throughtime._classes import cross_entropy_of
 from throughtime._errors import check_callable, check_flag, problem, shape_of
 from throughtime._tensors import as_tensor
 
@@ -77,14 +77,7 @@ def _losses(logits: Tensor, targets: Tensor, real: Tensor, function: LossFunctio
     logits = torch.where(real.unsqueeze(2), logits, logits.new_zeros(()))
     targets = torch.where(real, targets, 0)
     if function is None:
-        try:
-            # Not torch's -100, which is a mistake like any other.
-            every = logits.flatten(0, 1), targets.flatten()
-            losses = functional.cross_entropy(*every, reduction="none", ignore_index=-(2**63))
-        except IndexError as error:
-            what, fix = "`targets` must be below the number of logits", "Correct them, or give them a weight of 0."
-            got, expected = f"{int(targets.min())} to {int(targets.max())}", f"0 to {logits.shape[2] - 1}"
-            raise ValueError(problem(what, got=got, expected=expected, fix=fix)) from error
+        losses = cross_entropy_of(logits.flatten(0, 1), targets.flatten(), reduction="none")
     else:
         fix = "Pass softmax_loss_function(labels, logits)."
         check_callable("softmax_loss_function", function, expected="a function", fix=fix)

@@ -76,15 +76,16 @@ def narrowed(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
 
     Of the `top_k` most likely tokens those stay that it takes to make up `top_p`; the most likely always does.
     """
-    if top_k is not None and top_k < logits.shape[-1]:
-        # The first of several that are as likely.
-        chosen = logits.sort(dim=-1, descending=True, stable=True).indices[..., :top_k]
-        logits = logits.masked_fill(torch.ones_like(logits, dtype=torch.bool).scatter(-1, chosen, False), -torch.inf)
-    if top_p is not None and top_p < 1:
-        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-        probabilities = torch.softmax(ordered, -1)
+    count = logits.shape[-1] if top_k is None else min(top_k, logits.shape[-1])
+    share = 1.0 if top_p is None else top_p
+    if count == logits.shape[-1] and share >= 1:
+        return logits
+    # Of several that are as likely, the first come first.
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    beyond = torch.arange(logits.shape[-1], device=logits.device).expand_as(order) >= count
+    if share < 1:
+        probabilities = torch.softmax(ordered.masked_fill(beyond, -torch.inf), -1)
         # A token goes if those before it make up enough already.
-        beyond = probabilities.cumsum(-1) - probabilities >= top_p
+        beyond = beyond | (probabilities.cumsum(-1) - probabilities >= share)
         beyond[..., 0] = False
-        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)
-    return logits
+    return logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), -torch.inf)

@@ -62,6 +62,14 @@ class Batch(NamedTuple):
             yield Batch(self.inputs[:, piece], lengths, targets, lengths)
 
 
+def brought(batch: Any, device: torch.device) -> Any:
+    """A batch, or whatever somebody's loader gives in its place, on a device."""
+    if not hasattr(batch, "to"):
+        what, fix = "there is no batch among the batches", "Use `tt.train.loader`, or `collate_fn=tt.train.pad`."
+        raise TypeError(problem(what, got=type_name(batch), expected="a tt.train.Batch, or the like", fix=fix))
+    return batch.to(device)
+
+
 def pad(examples: Sequence[Any]) -> Batch:
     """Make a batch of examples: the `collate_fn` for torch's `DataLoader`.
 

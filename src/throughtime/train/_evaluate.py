@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from throughtime.train._batches import Batch
+from throughtime.train._batches import Batch, brought
 from throughtime.train._step import Measure, Sums, autocast, device_of, measured_by, together
 from throughtime.train._workers import Worker, largest, this_worker
 
@@ -42,7 +42,7 @@ def evaluate(
         with torch.no_grad():
             for batch in batches:
                 state = None
-                for window in windows_of(batch.to(device), truncate, alone):
+                for window in windows_of(brought(batch, device), truncate, alone):
                     with autocast(device, precision):
                         measured, state = measured_by(measure, model, window, state, carry=truncate is not None)
                     sums = sums.plus(together(measured, window, alone))

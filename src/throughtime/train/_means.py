@@ -6,12 +6,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from throughtime._classes import cross_entropy_of
 from throughtime._errors import problem, shape_of
-
-NO_CLASS = -(2**63)
-"""torch ignores targets of -100 unless another number is named, and somebody else counts them all the same."""
 
 
 class Mean(NamedTuple):
@@ -92,14 +89,7 @@ def cross_entropy(
     wide = _wide(scores.flatten(0, -2))
     # torch takes classes of 64 bits only, and says so in words of its own.
     classes = targets.flatten().long()
-    try:
-        total = functional.cross_entropy(
-            wide, classes, reduction="sum", label_smoothing=label_smoothing, ignore_index=NO_CLASS
-        )
-    except IndexError as error:
-        what, fix = "a class of `targets` has no score", "Count classes from 0, and give the model an output for each."
-        got, expected = f"{int(classes.min())} to {int(classes.max())}", f"0 to {scores.shape[-1] - 1}"
-        raise ValueError(problem(what, got=got, expected=expected, fix=fix)) from error
+    total = cross_entropy_of(wide, classes, reduction="sum", label_smoothing=label_smoothing)
     return Mean(total, targets.numel())
 
 

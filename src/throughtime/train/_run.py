@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from throughtime import _nest
-from throughtime._errors import InvalidArgumentError, problem, type_name
-from throughtime.train._batches import Batch
+from throughtime._errors import InvalidArgumentError, problem
+from throughtime.train._batches import Batch, brought
 from throughtime.train._checkpoint import Checkpoints, set_weights, weights_of
 from throughtime.train._evaluate import evaluate, windows_of
 from throughtime.train._randomness import of_its_own, random_state, set_random_state
@@ -143,10 +143,7 @@ class Run:
             next(batches)
         self._restore_random()
         for batch in batches:
-            if not hasattr(batch, "to"):
-                what, fix = "`train` gave no batch", "Use `tt.train.loader`, or `collate_fn=tt.train.pad`."
-                raise TypeError(problem(what, got=type_name(batch), expected="a tt.train.Batch, or the like", fix=fix))
-            yield batch.to(self._stepper.device)
+            yield brought(batch, self._stepper.device)
 
     def _state_before(self, first: Batch) -> Any:
         """The state to start a window from."""
@@ -283,15 +280,9 @@ class Run:
             what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
             expected = f"{state['batches']} batches"
             raise InvalidArgumentError(problem(what, got=len(self.train), expected=expected, fix=fix))
-        has_scaler = bool(state["scaler"])
-        for name, now, before in (
-            ("schedule", self.schedule is not None, state["schedule"] is not None),
-            ("precision=torch.float16", self._stepper.scaler.is_enabled(), has_scaler),
-        ):
-            if now != before:
-                what, fix = f"the run began {'with' if before else 'without'} `{name}`", "Go on as it began."
-                got, expected = (f"{'a' if there else 'no'} {name}" for there in (now, before))
-                raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
+        self._check_begun("schedule", now=self.schedule is not None, before=state["schedule"] is not None)
+        scaled = self._stepper.scaler.is_enabled()
+        self._check_begun("precision=torch.float16", now=scaled, before=bool(state["scaler"]))
         set_weights(self.model, weights)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
@@ -309,6 +300,13 @@ class Run:
             self._restore_random()
             of_its_own(self.worker.rank)
             self._random = None
+
+    def _check_begun(self, name: str, *, now: bool, before: bool) -> None:
+        """Refuse to go on with an option that a run began without, or the reverse."""
+        if now != before:
+            what, fix = f"the run began {'with' if before else 'without'} `{name}`", "Go on as it began."
+            got, expected = (f"`{name}`" if there else f"no `{name}`" for there in (now, before))
+            raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
 
     def _restore_random(self) -> None:
         """Put the random numbers back to where they were; until the first step, as often as needed."""

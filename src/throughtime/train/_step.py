@@ -90,13 +90,7 @@ class Stepper:
             measured, state = measured_by(self._measure, self._net, batch, state, carry=self._carry)
         sums = together(measured, batch, self._worker)
         self._check_finite(sums)
-        local = self._local_loss(measured["loss"], sums)
-        if not local.requires_grad:
-            what, fix = "the loss has no gradient", "Compute it from the model, without `detach` or `no_grad`."
-            raise InvalidArgumentError(
-                problem(what, got="a loss of numbers alone", expected="one to learn from", fix=fix)
-            )
-        loss = self.scaler.scale(local)
+        loss = self.scaler.scale(self._local_loss(measured["loss"], sums))
         with backwards_here(self.device):
             loss.backward()
         self.scaler.unscale_(self._optimizer)
@@ -125,6 +119,10 @@ class Stepper:
             # A worker without real steps takes part in the sum of the gradients all the same.
             for parameter in self._net.parameters():
                 local = local + 0 * parameter.sum()
+        if not local.requires_grad:
+            what, fix = "the loss has no gradient", "Compute it from the model, without `detach` or `no_grad`."
+            got, expected = "a loss of numbers alone", "one to learn from"
+            raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
         return local
 
     def _check_finite(self, sums: Sums) -> None:

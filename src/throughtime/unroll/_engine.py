@@ -211,7 +211,7 @@ def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool)
 
 
 def _as_if_of(sources: Sequence[Tensor], results: Any) -> Any:
-    """Results that ask for gradients as if a step had made them of these, which are zeros."""
+    """Results that ask for gradients as if a step had made them of these sources, whose gradients are zeros."""
     wanted = [source for source in sources if source.requires_grad] if records_gradients() else []
 
     def connected(leaf: Any) -> Any:

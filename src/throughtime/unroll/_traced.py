@@ -76,6 +76,7 @@ def unroll_as_operator(
     output_dtype = state_leaves[0].dtype if dtype is None else dtype
     named = list(cell.named_parameters()) + list(cell.named_buffers())
     tensors = [tensor for _name, tensor in named]
+    # Whether it is inference mode torch.compile cannot see.
     train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state_leaves])
     results = OPERATOR(
         leaves[0],

@@ -17,7 +17,8 @@ from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns
 from throughtime.cli.tables import open_table, survey
-from throughtime.cli.tables._guess import FORECAST, guess, sequence_column
+from throughtime.cli.tables._guess import guess, sequence_column
+from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.train import _show
 
 STATE = "training.json"
@@ -65,8 +66,7 @@ def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
     for name, columns in (("inputs", layout["inputs"]), ("targets", layout["targets"])):
         grid.add_row(name, Text(", ".join(column["name"] for column in columns)))
     grid.add_row("learns from", Text(values["file"]))
-    shape = {key: value for key, value in values["shape"].items() if key != "horizon" or layout["task"] == FORECAST}
-    for name, sizes in (("shape", shape), ("recipe", values["recipe"])):
+    for name, sizes in (("shape", Shape(**values["shape"]).said_of(layout["task"])), ("recipe", values["recipe"])):
         grid.add_row(name, ", ".join(f"{key} {value}" for key, value in sizes.items() if value is not None))
     epochs = values["recipe"]["epochs"]
     state = "finished" if "metrics" in values else f"go on with: throughtime train --resume {folder}"
