@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from full_speed import least_ms
+from full_speed import floor
 from layouts import Row
 from peer import Peer, running, versions
 from record import interleaved, ratio, summary, timed
@@ -44,7 +44,7 @@ def measure(options: Options, peer: Peer, case: tuple[str, Shape]) -> Row:
     return {
         "cell": kind,
         **shape.named(),
-        "least_ms": least_ms(kind, shape, training=True),
+        **floor(kind, shape, training=True),
         **times,
         "ratio": ratio(times["tensorflow"], times["throughtime"]),
         "backend": backend_of(cell, inputs.transpose(0, 1)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from full_speed import least_ms
+from full_speed import floor
 from layouts import Row
 from pairs import PAIRS
 from record import interleaved, ratio, summary, timed
@@ -37,7 +37,7 @@ def measure(options: Options, case: tuple[str, Shape]) -> Row:
     return {
         "cell": kind,
         **shape.named(),
-        "least_ms": least_ms(kind, shape, training=True),
+        **floor(kind, shape, training=True),
         **times,
         "ratio": ratio(times["torch"], times["throughtime"]),
         "backend": backend_of(pair.cell, inputs),

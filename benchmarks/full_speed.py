@@ -1,6 +1,7 @@
 """The least time that a batch could take on this processor: its multiply-adds, with every unit for them always busy.
 
-How fast that is, is measured by a loop of nothing but multiply-adds on all threads, in the same run as everything else.
+How fast that is, is measured by a loop of nothing but multiply-adds on all threads, beside every case of a run; the
+best of them counts for all (`suite.py`), since a processor that others slow down for a while is no slower at its best.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from layouts import Row
 from shapes import Shape
 
 from throughtime.backends.numba._ir import Builder, constant, integer, module, vector
@@ -25,13 +27,17 @@ ROUNDS = 9
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def least_ms(kind: str, shape: Shape, *, training: bool) -> float:
-    """The floor of a batch: inputs and state times their weights, and for gradients twice as much again."""
+def floor(kind: str, shape: Shape, *, training: bool) -> Row:
+    """What a batch cannot do without: inputs and state times their weights, and for gradients twice as much again."""
     operations = 2 * shape.B * shape.T * (shape.I + shape.H) * GATES[kind] * shape.H
-    return float(f"{1000 * operations * (3 if training else 1) / full_speed(torch.get_num_threads()):.4g}")
+    return floor_of(operations * (3 if training else 1))
 
 
-@functools.cache
+def floor_of(operations: int) -> Row:
+    """So many operations, and how many a second could be done just now."""
+    return {"operations": operations, "full_speed": round(full_speed(torch.get_num_threads()))}
+
+
 def full_speed(threads: int) -> float:
     """Operations a second: the best of some rounds, each of which keeps all threads busy for a few milliseconds."""
     code = _multiply_adds()
@@ -47,6 +53,7 @@ def full_speed(threads: int) -> float:
         return operations / min(seconds() for _ in range(ROUNDS))
 
 
+@functools.cache
 def _multiply_adds() -> Callable[[int], None]:
     """A function that starts from the numbers at an address, and leaves their sums there."""
     b, kind = Builder("multiply_adds", [("room", "ptr")]), vector(host().lanes(4), "float")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from full_speed import least_ms
+from full_speed import floor
 from layouts import Row
 from pairs import PAIRS, Pair
 from peer import Peer, running, versions
@@ -49,7 +49,7 @@ def measure(options: Options, peer: Peer | None, case: tuple[str, Shape]) -> Row
     return {
         "cell": kind,
         **shape.named(),
-        "least_ms": least_ms(kind, shape, training=False),
+        **floor(kind, shape, training=False),
         **times,
         # Without the peer nobody knows who is the faster of the two.
         "ratio": min(against.values()) if peer is not None else None,
