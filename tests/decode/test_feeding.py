@@ -123,6 +123,20 @@ def test_of_equally_likely_tokens_the_first_are_kept() -> None:
     assert kept.tolist() == [[True, True, False, False, False]] * 2
 
 
+@pytest.mark.parametrize("probability", [2, torch.tensor(-0.5), torch.tensor([0.0, 1.5]), torch.tensor(torch.nan)])
+def test_no_probability(probability: Any) -> None:
+    with pytest.raises(ValueError, match="`sampling_probability` is no probability: got"):
+        decode.ScheduledOutputTrainingHelper(torch.zeros(2, 5, 3), [5, 2], probability)
+
+
+@pytest.mark.parametrize("temperature", [None, 1e-40])
+def test_nothing_to_draw_from(temperature: float | None) -> None:
+    helper = decode.SampleEmbeddingHelper(torch.eye(3), torch.tensor([0, 0]), 2, softmax_temperature=temperature)
+    logits = torch.full((2, 3), torch.nan) if temperature is None else torch.ones(2, 3)
+    with pytest.raises(ValueError, match="there is nothing to draw from: got NaN or Inf as logits"):
+        helper.sample(0, logits, None)
+
+
 def test_half_precision_has_room() -> None:
     loss = decode.sequence_loss(torch.zeros(40, 2000, 5).half(), torch.ones(40, 2000).long(), torch.ones(40, 2000))
     assert loss.dtype == torch.float16

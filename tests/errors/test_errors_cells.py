@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from _error_rows import F32, F64, I64, ZEROS, B, H, I, Returning, Row, X, check, rows, run
+from torch import Tensor
 
 import throughtime as tt
+from descriptors import BY_NAME, IDS
 
 pytestmark = pytest.mark.covers("errors")
 
@@ -313,6 +316,16 @@ def test_a_cell_keeps_the_width_of_its_first_call() -> None:
     cell = tt.GRUCell(H, input_size=I)
     with pytest.raises(ValueError, match=r"another width than the cell was built for: got \(2, 6\), expected \[B, 4\]"):
         run(cell, torch.ones(B, 3, 6))
+
+
+@pytest.mark.parametrize("name", [name for name, descriptor in BY_NAME.items() if descriptor.input_size != IDS])
+def test_inputs_of_another_dtype_than_the_weights(name: str) -> None:
+    """Of our own cells it is for us to say so, not for torch."""
+    cell, inputs, _, _ = BY_NAME[name].case(2, 3, F32)
+    if not type(cell).__module__.startswith("throughtime."):
+        pytest.skip("a cell of the tests")
+    with pytest.raises(TypeError, match=r"differ in dtype: got torch.float64"):
+        tt.dynamic_rnn(cell, pytree.tree_map(Tensor.double, inputs), dtype=F64)
 
 
 def test_the_parts_of_a_state_that_differ() -> None:

@@ -139,3 +139,8 @@ def test_fused_mistakes() -> None:
         tt.interop.TimeReversedFusedRNN(tt.GRUCell(3))
     with pytest.raises(TypeError, match="`inputs` are no steps: got str"):
         tt.interop.LSTMBlockFusedCell(3)("text", dtype=torch.float32)
+    backwards = tt.interop.TimeReversedFusedRNN(tt.interop.LSTMBlockFusedCell(3))
+    with pytest.raises(
+        ValueError, match=r"must be a vector of length batch_size: got shape \(3,\), expected shape \(2,\)"
+    ):
+        backwards(torch.ones(5, 2, 3), dtype=torch.float32, sequence_length=[5, 2, 3])

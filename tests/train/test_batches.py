@@ -61,10 +61,12 @@ def test_pad_without_targets() -> None:
         ([(torch.ones(2), torch.ones(1)), (torch.ones(2), torch.ones(1, 2))], "`targets` do not fit into one batch"),
         ([torch.ones(0), torch.ones(2, 3)], "`inputs` do not fit into one batch"),
         ([torch.ones(2), torch.ones(2, dtype=torch.int64)], "`inputs` do not fit into one batch"),
+        ([(torch.ones(2), 1), (torch.ones(2), torch.ones(2))], "`targets` do not fit into one batch"),
+        ([(torch.ones(2), "cat")], "an example holds something that is no numbers: got 'cat'"),
     ],
 )
 def test_what_makes_no_batch(examples: list[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         pad(examples)
 
 

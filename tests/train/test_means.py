@@ -95,6 +95,10 @@ def test_half_precision_is_summed_in_single() -> None:
             "`scores` and `targets` do not fit: got (4, 3) and (4,)",
         ),
         (lambda: accuracy(torch.ones(4, 3), torch.ones(3).long()), "`scores` and `targets` do not fit"),
+        (
+            lambda: cross_entropy(torch.ones(1, 2), torch.zeros(1).long(), label_smoothing=2),
+            "`label_smoothing` is no share: got 2, expected 0 to 1",
+        ),
         (lambda: masked_mean(torch.ones(4, 3), torch.ones(3)), "values and `lengths` do not fit: got (4, 3) and (3,)"),
     ],
 )

@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from throughtime._errors import check_positive_int
 from throughtime.cells._activations import Activation, resolve_activation
-from throughtime.cells._base import check_rows
-from throughtime.cells._parameters import (
-    Initializer,
-    LazyCell,
-    ParameterScope,
-    check_inputs,
-    check_state_fits,
-    chosen,
-    glorot_uniform,
-    ones,
-    zeros,
-)
+from throughtime.cells._parameters import Initializer, ParameterScope, chosen, glorot_uniform, ones, zeros
+from throughtime.cells._vectors import VectorsCell
 
 
-class _VectorStateCell(LazyCell):
-    """A cell whose state is one vector of `num_units`, which is also its output."""
-
-    def __init__(
-        self,
-        num_units: int,
-        activation: Activation | str | None,
-        name: str | None,
-        dtype: torch.dtype | None,
-        reuse: bool | None,
-    ) -> None:
-        super().__init__(name, dtype, reuse)
-        self.num_units = check_positive_int("num_units", num_units, minimum=0)
-        self.activation = resolve_activation(activation)
-        self.state_size = self.output_size = self.num_units
-
-    def extra_repr(self) -> str:
-        """The size, as it was given."""
-        return str(self.num_units)
-
-    def input_kernel(self) -> Tensor:
-        """The kernel [I + H, ...] that the inputs meet first."""
-        raise NotImplementedError
-
-    def check_step(self, inputs: Any, state: Any) -> None:
-        """The inputs fit the kernel, and the state the inputs: same batch, same dtype, `num_units` wide."""
-        check_inputs(inputs, self.input_kernel(), self.num_units)
-        check_rows("state", state, self.num_units, inputs.shape[0])
-        check_state_fits(inputs, state)
-
-
-class BasicRNNCell(_VectorStateCell):
+class BasicRNNCell(VectorsCell):
     """The most basic recurrent cell: the state is the output.
 
     `h' = activation([x, h] @ kernel + bias)`, with `kernel` [I + H, H] and `bias` [H].
@@ -79,17 +35,15 @@ class BasicRNNCell(_VectorStateCell):
         *,
         input_size: int | None = None,
     ) -> None:
-        super().__init__(num_units, activation, name, dtype, reuse)
+        super().__init__(num_units, name, dtype, reuse)
+        self.recurrent_rows = self.num_units
+        self.activation = resolve_activation(activation)
         self.declare("kernel", glorot_uniform)
         self.declare("bias", zeros)
-        if input_size is not None:
-            self.build(input_size)
+        self.build_if_known(input_size)
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"kernel": (input_size + self.num_units, self.num_units), "bias": (self.num_units,)}
-
-    def input_kernel(self) -> Tensor:
-        return self.kernel
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """`inputs` [B, I], `state` [B, H] -> output [B, H], and the same as the next state."""
@@ -98,7 +52,7 @@ class BasicRNNCell(_VectorStateCell):
         return output, output
 
 
-class GRUCell(_VectorStateCell):
+class GRUCell(VectorsCell):
     """Gated recurrent unit (Cho et al. 2014), with the reset gate applied before the product.
 
     ```
@@ -115,6 +69,7 @@ class GRUCell(_VectorStateCell):
     True
     """
 
+    input_kernel = "gates.kernel"
     gates: ParameterScope
     candidate: ParameterScope
 
@@ -130,13 +85,14 @@ class GRUCell(_VectorStateCell):
         *,
         input_size: int | None = None,
     ) -> None:
-        super().__init__(num_units, activation, name, dtype, reuse)
+        super().__init__(num_units, name, dtype, reuse)
+        self.recurrent_rows = self.num_units
+        self.activation = resolve_activation(activation)
         self.declare("gates.kernel", chosen("kernel_initializer", kernel_initializer, glorot_uniform))
         self.declare("gates.bias", chosen("bias_initializer", bias_initializer, ones))
         self.declare("candidate.kernel", chosen("kernel_initializer", kernel_initializer, glorot_uniform))
         self.declare("candidate.bias", chosen("bias_initializer", bias_initializer, zeros))
-        if input_size is not None:
-            self.build(input_size)
+        self.build_if_known(input_size)
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         rows, units = input_size + self.num_units, self.num_units
@@ -146,9 +102,6 @@ class GRUCell(_VectorStateCell):
             "candidate.kernel": (rows, units),
             "candidate.bias": (units,),
         }
-
-    def input_kernel(self) -> Tensor:
-        return self.gates.kernel
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """`inputs` [B, I], `state` [B, H] -> output [B, H], and the same as the next state."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem, shape_of, type_name
 from throughtime.cells._lstm import LSTMStateTuple
-from throughtime.cells._parameters import Initializer, LazyCell, check_same_dtype, check_state_fits, chosen, zeros
+from throughtime.cells._parameters import Initializer, LazyCell, check_parameters_fit, check_state_fits, chosen, zeros
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
@@ -103,8 +103,7 @@ class ConvLSTMCell(LazyCell):
                 raise ValueError(problem(what, got=shape_of(tensor), expected=expected, fix=fix))
         check_state_fits(inputs, c)
         check_state_fits(inputs, h)
-        if self.built:
-            check_same_dtype("inputs", inputs, "the cell's parameters", self.kernel, f"Use `cell.to({inputs.dtype})`.")
+        check_parameters_fit(inputs, self.kernel)
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, LSTMStateTuple]:
         """`inputs` [B, *input_shape] and the state -> output and the next state."""

@@ -12,7 +12,14 @@ from torch.nn import functional
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
-from throughtime.cells._parameters import Initializer, ParameterScope, chosen, glorot_uniform, zeros
+from throughtime.cells._parameters import (
+    Initializer,
+    ParameterScope,
+    check_parameters_fit,
+    chosen,
+    glorot_uniform,
+    zeros,
+)
 from throughtime.cells._vectors import VectorsCell
 
 
@@ -87,6 +94,7 @@ class TimeFreqLSTMCell(VectorsCell):
     def check_step(self, inputs: Any, state: Any) -> None:
         """The inputs are as wide as the cell was made for, and the state fits them."""
         check_width(inputs, self.input_size)
+        check_parameters_fit(inputs, self._met_first())
         self._open_state(inputs, state)
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,6 +151,7 @@ class GridLSTMCell(VectorsCell):
     torch.Size([2, 7, 30])
     """
 
+    input_kernel = "W_f_0"
     directions: tuple[str, ...] = ("",)
     """Prefixes of the names of states; those of parameters are without the end."""
 
@@ -220,6 +229,7 @@ class GridLSTMCell(VectorsCell):
         check_width(inputs, None)
         for block in range(len(self.num_frequency_blocks)):
             self._check_block(block, inputs.shape[1])
+        check_parameters_fit(inputs, self._met_first())
         self._open_state(inputs, state)
 
     def _check_block(self, block: int, width: int) -> None:
@@ -318,6 +328,7 @@ class BidirectionalGridLSTMCell(GridLSTMCell):
     torch.Size([2, 7, 60])
     """
 
+    input_kernel = "fwd.W_f_0"
     directions = ("fwd_", "bwd_")
     fwd: ParameterScope
     bwd: ParameterScope

@@ -13,7 +13,7 @@ from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import check_rows
 from throughtime.cells._layer_norm import declare_norms, norm_shapes, normalised
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
-from throughtime.cells._parameters import Initializer, chosen, glorot_uniform, zeros
+from throughtime.cells._parameters import Initializer, check_parameters_fit, chosen, glorot_uniform, zeros
 from throughtime.cells._vectors import MemoryCell
 
 _COUPLED_NORMS = ("transform", "forget", "output")
@@ -300,6 +300,7 @@ class GLSTMCell(MemoryCell):
         if self.built:
             rows = self._kernels()[0].shape[0] - self.output_size // self.number_of_groups
             check_rows("inputs", inputs, rows * self.number_of_groups)
+            check_parameters_fit(inputs, self._met_first())
         self._open_state(inputs, state)
 
     def _kernels(self) -> list[Tensor]:

@@ -241,9 +241,15 @@ def check_inputs(inputs: Any, kernel: Tensor, recurrent_size: int = 0) -> None:
                 fix="Use one cell for each input width: a cell owns the weights of its first call.",
             )
         )
-    check_same_device("inputs", inputs, "the cell's parameters", kernel)
-    fix = f"Convert one: `inputs.to({kernel.dtype})`, or `cell.to({inputs.dtype})`."
-    check_same_dtype("inputs", inputs, "the cell's parameters", kernel, fix)
+    check_parameters_fit(inputs, kernel)
+
+
+def check_parameters_fit(inputs: Tensor, kernel: Tensor) -> None:
+    """Raise unless the parameters, if they exist, are of the dtype and on the device of the inputs."""
+    if not is_lazy(kernel):
+        check_same_device("inputs", inputs, "the cell's parameters", kernel)
+        fix = f"Convert one: `inputs.to({kernel.dtype})`, or `cell.to({inputs.dtype})`."
+        check_same_dtype("inputs", inputs, "the cell's parameters", kernel, fix)
 
 
 def check_state_fits(inputs: Tensor, state: Tensor) -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from throughtime import _nest
 from throughtime._errors import check_number, check_positive_int, problem, type_name
 from throughtime.cells._base import RNNCell, check_cell, initial_state
-from throughtime.cells._parameters import glorot_uniform, input_width
+from throughtime.cells._parameters import check_parameters_fit, glorot_uniform, input_width
 
 
 class NTMControllerState(NamedTuple):
@@ -131,6 +131,7 @@ class NTMCell(RNNCell):
             fix = "Pass one row of features for each sequence."
             what = "`inputs` of one step have the wrong rank"
             raise ValueError(problem(what, got=type_name(inputs), expected="[B, I]", fix=fix))
+        check_parameters_fit(inputs, self.memory)
         _nest.check_nested(self.state_size, state, "`state`")
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, NTMControllerState]:

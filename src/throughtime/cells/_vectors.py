@@ -40,8 +40,13 @@ class VectorsCell(LazyCell):
 
     def check_step(self, inputs: Any, state: Any) -> None:
         """The inputs fit the kernel, and the state the inputs: same batch, same dtype, vectors of the right sizes."""
-        check_inputs(inputs, attrgetter(self.input_kernel)(self), self.recurrent_rows)
+        check_inputs(inputs, self._met_first(), self.recurrent_rows)
         self._open_state(inputs, state)
+
+    def _met_first(self) -> Tensor:
+        # By attribute: parametrised and functional modules hold plain tensors.
+        kernel: Tensor = attrgetter(self.input_kernel)(self)
+        return kernel
 
     def _open_state(self, inputs: Tensor, state: Any) -> Any:
         """`state` in the structure of `state_size`, every vector checked against `inputs`."""

@@ -40,7 +40,13 @@ class Draws:
         """One index for each row of `logits` [..., V], as likely as its softmax."""
         # Half precision is too coarse for the tail of a distribution.
         probabilities = torch.softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
-        drawn = torch.multinomial(probabilities.flatten(0, -2), 1, generator=self.on(logits.device))
+        try:
+            drawn = torch.multinomial(probabilities.flatten(0, -2), 1, generator=self.on(logits.device))
+        except RuntimeError as error:
+            if probabilities.isfinite().all():
+                raise
+            what, fix = "there is nothing to draw from", "Look for NaN in the model, or raise the temperature."
+            raise ValueError(problem(what, got="NaN or Inf as logits", expected="numbers", fix=fix)) from error
         return drawn.view(logits.shape[:-1])
 
 

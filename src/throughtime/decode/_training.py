@@ -258,8 +258,9 @@ def _check_probability(value: Any, batch_size: int) -> Any:
             raise ValueError(
                 problem(f"`{name}` must be a scalar or a vector", got=shape_of(value), expected=expected, fix=fix)
             )
-        return value
-    value = check_number(name, value)
-    if not isinstance(value, Tensor) and not 0 <= value <= 1:
+    else:
+        check_number(name, value)
+    # To look at a tensor of a GPU would mean to wait for it.
+    if not (isinstance(value, Tensor) and value.is_cuda) and not torch.as_tensor((value >= 0) & (value <= 1)).all():
         raise ValueError(problem(f"`{name}` is no probability", got=value, expected="0 to 1", fix=fix))
     return value

@@ -11,6 +11,7 @@ from throughtime._errors import check_flag, problem, type_name
 from throughtime.cells import LSTMBlockCell
 from throughtime.cells._base import check_cell
 from throughtime.unroll import dynamic_rnn, static_rnn
+from throughtime.unroll._arguments import check_lengths
 
 
 class FusedRNNCell(nn.Module):
@@ -137,8 +138,9 @@ class TimeReversedFusedRNN(FusedRNNCell):
     ) -> tuple[Any, Any]:
         """`inputs` [T, B, I] or a list of steps -> outputs of the same form, and the state at the beginning."""
         steps, is_list = _as_tensor(inputs)
-        outputs, state = self.cell(_reversed(steps, sequence_length), initial_state, dtype, sequence_length, scope)
-        outputs = _reversed(outputs, sequence_length)
+        lengths = check_lengths(sequence_length, steps.shape[1])
+        outputs, state = self.cell(_reversed(steps, lengths), initial_state, dtype, lengths, scope)
+        outputs = _reversed(outputs, lengths)
         return (list(outputs.unbind()) if is_list else outputs), state
 
 
@@ -146,17 +148,17 @@ def _as_tensor(inputs: Any) -> tuple[Tensor, bool]:
     """Steps as one tensor [T, B, ...], and whether they came as a list."""
     if isinstance(inputs, list | tuple) and inputs and all(isinstance(step, Tensor) for step in inputs):
         return torch.stack(list(inputs)), True
-    if not isinstance(inputs, Tensor):
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2:
         expected, fix = "a tensor [T, B, I], or a list of tensors [B, I]", "Stack the steps."
         raise TypeError(problem("`inputs` are no steps", got=type_name(inputs), expected=expected, fix=fix))
     return inputs, False
 
 
-def _reversed(steps: Tensor, lengths: Any) -> Tensor:
+def _reversed(steps: Tensor, lengths: list[int] | None) -> Tensor:
     """Each row backwards within its length; what lies past it stays where it is."""
     if lengths is None:
         return steps.flip(0)
     time = torch.arange(steps.shape[0], device=steps.device).unsqueeze(1)
-    ends = torch.as_tensor(lengths, device=steps.device).long().clamp(0, steps.shape[0])
+    ends = torch.tensor(lengths, device=steps.device).clamp(0, steps.shape[0])
     source = torch.where(time < ends, ends - 1 - time, time)
     return steps.gather(0, source.view(*source.shape, *[1] * (steps.ndim - 2)).expand_as(steps))

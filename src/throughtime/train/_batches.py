@@ -93,7 +93,7 @@ def pad(examples: Sequence[Any]) -> Batch:
     if len(pairs[0]) == 1:
         return Batch(inputs, lengths)
     targets = [_as_tensor(pair[1]) for pair in pairs]
-    if targets[0].ndim == 0:
+    if not any(target.ndim for target in targets):
         return Batch(inputs, lengths, torch.stack(targets))
     return Batch(inputs, lengths, *_padded("targets", targets))
 
@@ -133,7 +133,15 @@ _kind = attrgetter("ndim", "dtype")
 
 
 def _as_tensor(value: Any) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.as_tensor(value)
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what, fix = "an example holds something that is no numbers", "Count classes from 0, and letters as codes."
+        raise TypeError(
+            problem(what, got=repr(value)[:80], expected="a tensor, an array or a number", fix=fix)
+        ) from error
 
 
 def streams(sequence: Any, batch_size: int) -> Batch:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from throughtime._classes import cross_entropy_of
-from throughtime._errors import problem, shape_of
+from throughtime._errors import check_number, problem, shape_of
 
 
 class Mean(NamedTuple):
@@ -85,6 +85,9 @@ def cross_entropy(
     tensor(1.3863)
     """
     _check_classes(scores, targets)
+    if not 0 <= check_number("label_smoothing", label_smoothing) <= 1:
+        what, fix = "`label_smoothing` is no share", "Pass a number such as 0.1."
+        raise ValueError(problem(what, got=label_smoothing, expected="0 to 1", fix=fix))
     scores, targets = real_steps(lengths, scores, targets)
     wide = _wide(scores.flatten(0, -2))
     # torch takes classes of 64 bits only, and says so in words of its own.
