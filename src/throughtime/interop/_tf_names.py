@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -21,6 +21,9 @@ from throughtime.cells import (
 
 # These add no level to the names of what they wrap, and what they own lies beside it; other wrappers are a level.
 _NAMELESS = (DropoutWrapper, ResidualWrapper, DeviceWrapper, HighwayWrapper, CompiledWrapper, ZoneoutWrapper)
+
+# An attention mechanism makes this layer when it is made itself, before any decoder runs: outside of all scopes.
+_OUTSIDE = "memory_layer"
 
 
 def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parameter]:
@@ -48,8 +51,15 @@ def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parame
         # A cell used in two layers keeps the names of the first.
         if id(parameter) not in seen:
             seen.add(id(parameter))
-            names[name] = parameter
+            names[_outside(name, names) if f"/{_OUTSIDE}/" in name else name] = parameter
     return names
+
+
+def _outside(name: str, taken: Iterable[str]) -> str:
+    """The name of such a layer's variable: TensorFlow counts layers that are called the same."""
+    variable = name.rpartition("/")[2]
+    count = sum(other.endswith(f"/{variable}") for other in taken if other.startswith(_OUTSIDE))
+    return f"{_OUTSIDE}_{count}/{variable}" if count else f"{_OUTSIDE}/{variable}"
 
 
 def _walk(cell: RNNCell, scope: str) -> Iterator[tuple[str, nn.Parameter]]:
