@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import checkpoint
 
 import throughtime as tt
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 
-F64 = torch.float64
+F32, F64 = torch.float32, torch.float64
 B, T = 4, 5
 LENGTHS = {"none": None, "list": [3, 0, T, 1], "tensor": torch.tensor([3, 0, T, 1]), "zero": [0] * B}
 CELLS: dict[str, Callable[[], Any]] = {
@@ -308,3 +309,44 @@ def test_ids_outside_of_the_table_are_found() -> None:
     )
     with pytest.raises(tt.InvalidArgumentError, match="outside of the table"):
         compiled(torch.full((2, 3, 1), 7))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"initial_state": torch.zeros(1, 4)}, ValueError, r"`initial_state` has the wrong shape: got \(1, 4\)"),
+        ({"initial_state": torch.zeros(3, 4)}, ValueError, r"`initial_state` has the wrong shape: got \(3, 4\)"),
+        ({}, ValueError, "`dtype` must be specified"),
+        ({"dtype": "float32"}, TypeError, "got 'float32'"),
+        ({"dtype": F32, "parallel_iterations": -1}, TypeError, "`parallel_iterations` must be a positive integer"),
+        ({"dtype": F32, "scope": 5}, TypeError, "`scope`"),
+        ({"dtype": F32, "time_major": "yes"}, TypeError, "`time_major` must be True or False"),
+        ({"dtype": F32, "sequence_length": [1, 2]}, ValueError, "must be a vector of length batch_size"),
+    ],
+)
+def test_mistakes_are_found_as_without(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    cell = tt.GRUCell(4, input_size=3)
+    with pytest.raises(error, match=message):
+        torch.compile(lambda x: tt.dynamic_rnn(cell, x, **options), backend="eager")(torch.ones(64, 5, 3))
+
+
+def test_what_leaves_the_choice_to_the_engine() -> None:
+    cell = tt.OutputProjectionWrapper(tt.GRUCell(4), 2)
+    x = torch.randn(2, 5, 3)
+    want = tt.dynamic_rnn(cell, x, dtype=F32)[0]
+    got = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=F32, parallel_iterations=0)[0], backend="eager")(x)
+    check_close("parallel_iterations=0", got, want)
+
+
+def test_the_first_unroll_names_the_variables_and_compiles_once() -> None:
+    one, other = tt.GRUCell(4, input_size=3), tt.GRUCell(4, input_size=3)
+    counter = CompileCounter()
+
+    def both(x: Tensor) -> Any:
+        return tt.bidirectional_dynamic_rnn(one, other, x, dtype=F32, scope="mine")[0]
+
+    compiled = torch.compile(both, fullgraph=True, backend=counter)
+    for _ in range(3):
+        compiled(torch.ones(2, 5, 3))
+    assert (one.variable_scope, other.variable_scope) == ("mine/fw", "mine/bw")
+    assert counter.frame_count == 1

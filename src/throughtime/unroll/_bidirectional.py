@@ -42,11 +42,21 @@ def bidirectional_dynamic_rnn(
     (torch.Size([2, 3, 10]), True)
     """
     if swap_memory is False and is_one_operator(cell_fw, inputs) and is_one_operator(cell_bw, inputs):
+        scope = check_name("scope", scope) or "bidirectional_rnn"
         forward, backward = (
             unroll_as_operator(
-                cell, inputs, sequence_length, initial, dtype, parallel_iterations, time_major, reverse=reverse
+                cell,
+                inputs,
+                sequence_length,
+                initial,
+                dtype,
+                parallel_iterations,
+                time_major,
+                f"{scope}/{way}",
+                name=f"initial_state_{way}",
+                reverse=way == "bw",
             )
-            for cell, initial, reverse in ((cell_fw, initial_state_fw, False), (cell_bw, initial_state_bw, True))
+            for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
         )
         return (forward[0], backward[0]), (forward[1], backward[1])
     parallel_iterations = check_parallel_iterations(parallel_iterations)

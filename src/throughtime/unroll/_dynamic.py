@@ -72,7 +72,8 @@ def dynamic_rnn(
     True
     """
     if checkpoint_every is None and swap_memory is False and is_one_operator(cell, inputs):
-        arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major)
+        name = check_name("scope", scope) or "rnn"
+        arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major, name)
         return unroll_as_operator(*arguments, all_states=all_states)
     options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
     call = signature(cell, inputs, initial_state, options)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import _disable_current_modes
 
 from throughtime import _nest
@@ -385,10 +386,12 @@ def _autograd(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
     return (None, found[:first], found[first:second], found[second:], None, *nothing)
 
 
-_library.impl("unroll", _forward, "CompositeExplicitAutograd")
-_library.impl("unroll_backward", _backward, "CompositeExplicitAutograd")
+# Where torch.compile has given up on a part of a model, it would look for something to compile in here.
+_library.impl("unroll", _disable_dynamo(_forward), "CompositeExplicitAutograd")
+_library.impl("unroll_backward", _disable_dynamo(_backward), "CompositeExplicitAutograd")
 torch.library.register_fake("throughtime::unroll", _fake_forward, lib=_library)
 torch.library.register_fake("throughtime::unroll_backward", _fake_backward, lib=_library)
-torch.library.register_autograd("throughtime::unroll", _autograd, setup_context=_setup_context, lib=_library)
+_context = _disable_dynamo(_setup_context)
+torch.library.register_autograd("throughtime::unroll", _autograd, setup_context=_context, lib=_library)
 
 OPERATOR = torch.ops.throughtime.unroll.default

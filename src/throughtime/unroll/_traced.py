@@ -8,9 +8,15 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import problem
-from throughtime.cells._base import RNNCell
-from throughtime.unroll._arguments import lengths_at_hand
+from throughtime._errors import check_flag
+from throughtime.cells._base import RNNCell, cell_by_number, check_cell
+from throughtime.unroll._arguments import (
+    check_output_dtype,
+    check_parallel_iterations,
+    check_state,
+    lengths_at_hand,
+    note_scope,
+)
 from throughtime.unroll._exported import unroll_exported
 from throughtime.unroll._operator import OPERATOR
 
@@ -40,6 +46,13 @@ def _is_plain(inputs: Any) -> bool:
     return type(inputs) in (tuple, list, dict) and all(_is_plain(part) for part in _nest.children(inputs))
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _note_scope(number: int, scope: str) -> bool:
+    """Behind the back of torch.compile: it would take a cell that has got a name for another, and compile that."""
+    note_scope(cell_by_number(number), scope)
+    return True
+
+
 def unroll_as_operator(
     cell: RNNCell,
     inputs: Any,
@@ -48,11 +61,17 @@ def unroll_as_operator(
     dtype: torch.dtype | None,
     parallel_iterations: int | None,
     time_major: bool,
+    scope: str,
     *,
+    name: str = "initial_state",
     reverse: bool = False,
     all_states: bool = False,
 ) -> tuple[Any, ...]:
-    """What `dynamic_rnn` returns."""
+    """What `dynamic_rnn` returns; `name` is that of the initial state."""
+    check_cell("cell", cell)
+    parallel_iterations = check_parallel_iterations(parallel_iterations)
+    check_flag("time_major", time_major)
+    check_flag("all_states", all_states)
     lengths = sequence_length
     if lengths is not None and not isinstance(lengths, Tensor):
         lengths = torch.tensor(lengths)
@@ -60,20 +79,15 @@ def unroll_as_operator(
         return unroll_exported(
             cell, inputs, lengths, initial_state, dtype, time_major, reverse=reverse, all_states=all_states
         )
+    _note_scope(cell.number, scope)
     # Both passes read them.
     lengths = lengths_at_hand(lengths)
     leaves = _nest.flatten(inputs)
     device = leaves[0].device
     batch = leaves[0].shape[1 if time_major else 0]
-    if initial_state is None:
-        if dtype is None:
-            missing = "If no `initial_state` is provided, `dtype` must be specified"
-            fix = "Pass `dtype=torch.float32`, or `initial_state`."
-            raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
-        initial_state = cell.zero_state(batch, dtype, device=device)
-    state = _nest.conform(cell.state_size, initial_state, "`initial_state`")
+    state = check_state(cell, initial_state, batch, dtype, device, name)
     state_leaves = [leaf.to(device) for leaf in _nest.flatten(state)]
-    output_dtype = state_leaves[0].dtype if dtype is None else dtype
+    output_dtype = check_output_dtype(dtype, state)
     named = list(cell.named_parameters()) + list(cell.named_buffers())
     tensors = [tensor for _name, tensor in named]
     # Whether it is inference mode torch.compile cannot see.
