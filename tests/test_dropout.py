@@ -297,3 +297,27 @@ def test_a_seed_of_its_own_inside_of_torchs_checkpoint(backend: str, reentrant: 
             tt.dynamic_rnn(cell, x, dtype=torch.float32, checkpoint_every=2)[0].sum().backward()
             cell.eval()
             checkpoint(unroll, x, use_reentrant=reentrant).sum().backward()
+
+
+def test_a_state_without_parts_is_left_alone() -> None:
+    class Stateless(tt.RNNCell):
+        state_size, output_size = (), 3
+
+        def forward(self, inputs: Any, state: Any) -> Any:
+            return 2 * inputs, state
+
+    cell = tt.DropoutWrapper(Stateless(), state_keep_prob=0.5)
+    assert tt.dynamic_rnn(cell, torch.ones(2, 4, 3), dtype=torch.float32)[0].unique().tolist() == [2.0]
+
+
+def test_input_sizes_go_by_key() -> None:
+    class ByKey(tt.RNNCell):
+        state_size = output_size = 3
+
+        def forward(self, inputs: Any, state: Any) -> Any:
+            return inputs["a"] + state, state
+
+    options = {"variational_recurrent": True, "dtype": torch.float32, "input_size": {"a": 3, "b": 2}}
+    cell = tt.DropoutWrapper(ByKey(), 0.5, **options)
+    inputs = {"b": torch.ones(2, 4, 2), "a": torch.ones(2, 4, 3)}
+    assert tt.dynamic_rnn(cell, inputs, dtype=torch.float32)[0].shape == (2, 4, 3)

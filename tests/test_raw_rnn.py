@@ -382,3 +382,39 @@ def test_no_graph_is_recorded_without_gradients(inputs: Tensor) -> None:
         emitted, final = walk(tt.GRUCell(H), inputs)
     assert not emitted.requires_grad
     assert not final.requires_grad
+
+
+def looped(emit: Any, first: Any, following: Callable[[Any], Any]) -> Any:
+    cell, x, lengths = tt.GRUCell(5), torch.ones(2, 3), torch.tensor([4, 2])
+
+    def loop_fn(time: Any, output: Any, state: Any, loop_state: Any) -> Any:
+        if output is None:
+            return time >= lengths, x, cell.zero_state(2, torch.float32), emit, first
+        return time >= lengths, x, state, output, following(loop_state)
+
+    return tt.raw_rnn(cell, loop_fn)
+
+
+def test_who_begins_without_a_loop_state_ends_without_one() -> None:
+    assert looped(None, None, lambda state: torch.tensor(1) if state is None else state + 1)[2] is None
+
+
+@pytest.mark.parametrize(
+    ("emit", "first", "following", "error", "message"),
+    [
+        (
+            torch.zeros(7),
+            None,
+            lambda state: state,
+            ValueError,
+            r"inconsistent shapes.*got \(2, 5\)",
+        ),
+        (None, torch.tensor(7), lambda state: (state, state), (TypeError, ValueError), "the loop state that `loop_fn`"),
+        (None, torch.tensor(7), lambda state: state + 0.5, TypeError, "changes its dtype"),
+        (None, torch.zeros(2), lambda state: torch.cat([state, state]), ValueError, "has another shape after"),
+    ],
+    ids=["emitted", "structure", "dtype", "shape"],
+)
+def test_what_is_announced_is_kept(emit: Any, first: Any, following: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        looped(emit, first, following)

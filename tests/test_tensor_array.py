@@ -208,3 +208,20 @@ def test_what_is_never_read_has_no_gradient() -> None:
 
 def test_it_says_what_it_is() -> None:
     assert repr(array(2, element_shape=(3,))) == "TensorArray(dtype=torch.float32, size=2, element_shape=(3,))"
+
+
+def test_what_could_not_be_stacked_is_still_there() -> None:
+    array = tt.TensorArray(torch.float32, 2, infer_shape=False).write(0, torch.ones(2)).write(1, torch.ones(3))
+    with pytest.raises(ValueError, match="Use `concat`"):
+        array.stack()
+    with pytest.raises(tt.InvalidArgumentError, match="index out of bounds"):
+        array.gather([0, 7])
+    assert array.concat().shape == (5,)
+    with pytest.raises(tt.InvalidArgumentError, match="was read before"):
+        array.read(0)
+
+
+def test_an_element_shape_holds_without_inference() -> None:
+    array = tt.TensorArray(torch.float32, 1, element_shape=(3,), infer_shape=False)
+    with pytest.raises(ValueError, match=r"got \(2,\), expected \(3,\)"):
+        array.write(0, torch.ones(2))

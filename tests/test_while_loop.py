@@ -105,7 +105,9 @@ def test_the_body_may_wrap_one_variable_or_not(wrap: Callable[[Any], Any]) -> No
 def test_one_variable_may_be_a_structure(keys: str) -> None:
     start = dict.fromkeys(keys, ZERO)
     result = tt.while_loop(lambda d: d["a"] < 3, lambda d: {key: d[key] + 1 for key in d}, [start])
-    assert {key: int(value) for key, value in result.items()} == dict.fromkeys(keys, 3)
+    # TensorFlow unwraps a single tensor, with what is around it, and nothing else.
+    found = result if keys == "a" else result[0]
+    assert {key: int(value) for key, value in found.items()} == dict.fromkeys(keys, 3)
 
 
 def test_structures_come_back_as_they_went_in() -> None:
@@ -165,7 +167,7 @@ def test_shape_invariants_of_some_variables_only() -> None:
 
 
 def test_invariants_of_nested_variables() -> None:
-    result = tt.while_loop(
+    (result,) = tt.while_loop(
         lambda d: d["rows"].shape[0] < 4,
         lambda d: {"rows": torch.cat([d["rows"]] * 2), "sum": d["sum"] + d["rows"].sum()},
         [{"rows": torch.ones(1), "sum": torch.zeros(())}],

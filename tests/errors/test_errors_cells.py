@@ -346,3 +346,21 @@ def test_a_stack_is_checked_to_the_top_before_anything_is_built() -> None:
     with pytest.raises(ValueError, match="another width"):
         tt.dynamic_rnn(stack, torch.ones(2, 3, 4), dtype=torch.float32)
     assert not stack.cells[0].built
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("linear", [-2.0, -0.5, 0.0, 1.0]),
+        ("exponential", [0.1353, 0.6065, 1.0, 2.7183]),
+        ("swish", [-0.2384, -0.1888, 0.0, 0.7311]),
+        ("hard_sigmoid", [0.1, 0.4, 0.5, 0.7]),
+        ("leaky_relu", [-0.4, -0.1, 0.0, 1.0]),
+        ("softmax", [0.0303, 0.1360, 0.2242, 0.6095]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_names_of_activations_mean_what_tensorflow_does(name: str, values: list[float]) -> None:
+    """As the cells of version 1 in TensorFlow 2.21 take them."""
+    found = tt.BasicRNNCell(2, activation=name).activation(torch.tensor([[-2.0, -0.5, 0.0, 1.0]]))
+    torch.testing.assert_close(found, torch.tensor([values]), atol=1e-4, rtol=0)

@@ -170,7 +170,7 @@ SAVING = [
             "names for one tensor",
             lambda cell: saving(cell, Saver(h=ZEROS), ("h",)),
             ValueError,
-            "`state_name` must have the structure of `cell.state_size`",
+            "`state_name` must name every part of `cell.state_size`",
             "got ('h',)",
             "one name for each tensor",
         ),

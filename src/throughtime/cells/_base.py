@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from throughtime import _nest
 from throughtime._errors import check_dtype, check_flag, check_name, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import is_lazy
+from throughtime.cells._building import await_first_step, build_once, noting, placed, repeatable
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
@@ -88,6 +89,13 @@ class RNNCell(nn.Module):
         # Where TensorFlow would keep the variables; the first unroll decides (see `interop.tf_variables`).
         self.variable_scope: str | None = None
         self.number = _numbered(self)
+        await_first_step(self)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        build = vars(cls).get("build")
+        if build is not None and not hasattr(build, "is_repeatable"):
+            cls.build = noting(build)  # type: ignore[method-assign]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -98,8 +106,13 @@ class RNNCell(nn.Module):
         """One step for `inputs` [B, I] and `state` [B, S]: the output [B, O] and the next state."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(inputs, state) -> (output, state)")
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
-        """Create the parameters that depend on the input size; here there are none."""
+        """Create the parameters that depend on the input size; here there are none.
+
+        Called once, before the first step, for inputs of shape `inputs_shape` [B, I]. `dtype` and `device` may be left
+        out of the signature.
+        """
 
     def _features_of(self, inputs: Any) -> Tensor | None:
         """What of the inputs of a step `build` is told the shape of; here the one tensor that they are."""
@@ -213,7 +226,7 @@ def _check_sizes(name: str, sizes: Size) -> None:
 
 def initial_state(cell: Any, batch_size: int, dtype: torch.dtype) -> Any:
     """The state a cell starts from; as in TensorFlow, `get_initial_state` wins over `zero_state`."""
-    if hasattr(cell, "get_initial_state"):
+    if callable(getattr(cell, "get_initial_state", None)):
         return cell.get_initial_state(inputs=None, batch_size=batch_size, dtype=dtype)
     return cell.zero_state(batch_size, dtype)
 
@@ -254,9 +267,9 @@ def build_for(cell: Any, inputs: Any, state: Any) -> None:
     if not isinstance(cell, RNNCell):
         return
     cell.check_step(inputs, state)
-    features = cell._features_of(inputs)
-    if features is not None:
-        cell.build(features.shape, dtype=floating_dtype([features, state]), device=features.device)
+    shape, dtype, device = placed(cell, inputs, state)
+    if isinstance(shape, torch.Size):
+        build_once(cell, shape, dtype, device)
 
 
 def floating_dtype(tree: Any) -> torch.dtype | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -133,12 +134,14 @@ class DropoutWrapper(Draws, CellWrapper):
 
     def _drop_leaf(self, leaf: tuple[str, int], value: Any, keep_prob: KeepProb) -> Tensor:
         if not isinstance(value, Tensor) or not value.is_floating_point():
+            slot = leaf[0]
+            other = "leave it out with `dropout_state_filter_visitor`" if slot == "state" else "make it floating point"
             raise ValueError(
                 problem(
-                    f"dropout cannot scale the {leaf[0]} of the cell",
+                    f"dropout cannot scale the {slot} of the cell",
                     got=getattr(value, "dtype", type(value).__name__),
                     expected="a floating point tensor",
-                    fix="Leave it out with `dropout_state_filter_visitor`, or keep it with a probability of 1.",
+                    fix=f"Keep it with `{slot}_keep_prob=1.0`, or {other}.",
                 )
             )
         return value * self._mask(leaf, value, keep_prob)
@@ -197,7 +200,7 @@ def _check_verdict(node: Any, verdict: Any) -> Any:
     """What a visitor says of a leaf, or of each part of a structure in the order of the parts."""
     parts = len(_nest.children(node)) if _nest.is_nest(node) else 0
     if isinstance(verdict, bool):
-        return [verdict] * parts if parts else verdict
+        return [verdict] * parts if _nest.is_nest(node) else verdict
     try:
         flags = _nest.children(_nest.conform(_nest.rebuild(node, [None] * parts), verdict, "verdict")) if parts else []
     except (TypeError, ValueError):
@@ -230,8 +233,10 @@ def _check_variational(input_keep_prob: KeepProb, input_size: Any, dtype: torch.
 
 def _check_input_size(inputs: Any, input_size: Any) -> None:
     """The inputs have the size that the wrapper was told, so that a mask of that size fits them."""
-    sizes, leaves = _nest.flatten(input_size), _nest.flatten(inputs)
-    shapes = [shape_of(leaf)[1:] for leaf in leaves]
-    if shapes != [dims(size) for size in sizes]:
+    with contextlib.suppress(TypeError, ValueError):
+        # A dictionary has its keys in an order of its own.
+        inputs = _nest.conform(input_size, inputs, "`inputs`")
+    shapes = [shape_of(leaf)[1:] for leaf in _nest.flatten(inputs)]
+    if shapes != [dims(size) for size in _nest.flatten(input_size)]:
         what, fix = "`input_size` of a DropoutWrapper differs from its inputs", "Pass the width of the inputs."
         raise ValueError(problem(what, got=f"inputs of {shapes}", expected=f"`input_size` {input_size}", fix=fix))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from throughtime._errors import check_number, check_positive_int, problem
 from throughtime.cells._activations import Activation, resolve_activation
+from throughtime.cells._building import repeatable
 from throughtime.cells._parameters import Initializer, chosen, glorot_uniform, input_width, ones, zeros
 from throughtime.cells._vectors import VectorsCell
 
@@ -125,6 +126,7 @@ class IntersectionRNNCell(VectorsCell):
             shapes |= {"in_projection.kernel": (input_size, units), "in_projection.bias": (units,)}
         return shapes
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters; the inputs must be as wide as the output, or be made so."""
         if self.num_in_proj is None and input_width(inputs_shape) != self.num_units:

@@ -19,6 +19,7 @@ from throughtime.cells._base import (
     not_looking,
     zeros_of,
 )
+from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import input_width
 from throughtime.cells._wrappers import CellWrapper
 
@@ -79,14 +80,16 @@ class MultiRNNCell(RNNCell):
         first = self.cells[0]
         return first._features_of(inputs) if isinstance(first, RNNCell) else super()._features_of(inputs)
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build every cell for the width it will see."""
-        width = input_width(inputs_shape)
-        self._check_shared_widths(width)
+        self._check_shared_widths(input_width(inputs_shape))
         for cell in self.cells:
             if isinstance(cell, RNNCell):
-                cell.build((None, width), dtype=dtype, device=device)
-            width = cell.output_size
+                build_once(cell, inputs_shape, dtype, device)
+            if _nest.is_nest(cell.output_size):
+                return
+            inputs_shape = (None, *dims(cell.output_size))
 
     @not_looking
     def check_values(self, inputs: Any) -> None:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -18,6 +19,7 @@ from throughtime._errors import check_callable, check_dtype, check_positive_int,
 from throughtime._fork import after_fork
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import RNNCell, check_no_reuse
+from throughtime.cells._building import end_laziness, repeatable
 
 Initializer = Callable[[Tensor], Any]
 """Fills a tensor in place, like the functions of `torch.nn.init`."""
@@ -88,7 +90,7 @@ class BuiltOnce(LazyModuleMixin):
         """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
         with building:
             module.initialize_parameters(*args, **(kwargs or {}))
-            _end_laziness(module)
+            end_laziness(module)
 
 
 class LazyCell(BuiltOnce, RNNCell):
@@ -143,21 +145,34 @@ class LazyCell(BuiltOnce, RNNCell):
             # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
             return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
         shapes = self.parameter_shapes(input_width(inputs_shape))
-        with building:
+        with building, torch.inference_mode(False), torch.no_grad():
             made = [path for path in shapes if is_lazy(attrgetter(path)(self))]
-            for path in made:
+            # First all the values: if an initialiser fails, nothing is built.
+            values = {path: self._first_value(path, shapes[path], dtype, device) for path in made}
+            for path, value in values.items():
                 parameter = attrgetter(path)(self)
-                with torch.inference_mode(False), torch.no_grad():
-                    parameter.materialize(shapes[path], **self._placement(parameter, dtype, device))
-                    self._initializers[path](parameter)
+                parameter.materialize(value.shape, device=value.device, dtype=value.dtype)
+                parameter.copy_(value)
             self._complete(made)
             # Done with: a user's lambda would keep a built cell from being pickled.
             self._initializers.clear()
             for module in (self, *(part for part in self._modules.values() if isinstance(part, ParameterScope))):
-                _end_laziness(module)
+                end_laziness(module)
+
+    def _first_value(self, path: str, shape: tuple[int, ...], dtype: torch.dtype | None, device: Any) -> Tensor:
+        """A tensor as its initialiser has filled it, or the one that it has returned instead, as TensorFlow's do."""
+        value = torch.full(shape, torch.nan, **self._placement(attrgetter(path)(self), dtype, device))
+        try:
+            returned = self._initializers[path](value)
+            # One that has filled it returns that, or nothing.
+            return value if returned is None or returned is value else value.copy_(_of_shape(returned, shape))
+        except Exception as error:
+            error.add_note(f"This was the initialiser of `{path}` {list(shape)} of {type(self).__name__}.")
+            raise
 
     def _complete(self, made: Sequence[str]) -> None:
         """For initial values that depend on each other: parameters with these paths have just got theirs."""
@@ -186,12 +201,14 @@ class LazyCell(BuiltOnce, RNNCell):
             self.build(features.shape, dtype=dtype, device=features.device)
 
 
-def _end_laziness(module: Any) -> None:
-    """What torch does after the first call of a lazy module; ours may be built without one."""
-    for hook in ("_initialize_hook", "_load_hook"):
-        if hasattr(module, hook):
-            getattr(module, hook).remove()
-            delattr(module, hook)
+def _of_shape(returned: Any, shape: tuple[int, ...]) -> Tensor:
+    if not isinstance(returned, Tensor | np.ndarray) or tuple(returned.shape) != shape:
+        what, fix = (
+            "an initialiser gives something else than a parameter",
+            "Fill the tensor in place, or return another.",
+        )
+        raise TypeError(problem(what, got=type_name(returned), expected=f"a tensor of shape {shape}", fix=fix))
+    return torch.as_tensor(returned)
 
 
 def input_width(inputs_shape: Any) -> int:

@@ -14,6 +14,7 @@ from throughtime._errors import InvalidArgumentError, check_positive_int, proble
 from throughtime._tensors import has_values
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import RNNCell, check_cell, floating_dtype
+from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
 from throughtime.cells._wrappers import Wrapping
 
@@ -26,11 +27,12 @@ class _LazyWrapper(Wrapping, LazyCell):
         check_cell("cell", cell)
         self.cell = cell
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the wrapper and the cell inside."""
         super().build(inputs_shape, dtype=dtype, device=device)
         if isinstance(self.cell, RNNCell):
-            self.cell.build(self.inner_inputs_shape(inputs_shape), dtype=dtype, device=device)
+            build_once(self.cell, self.inner_inputs_shape(inputs_shape), dtype, device)
 
     def inner_inputs_shape(self, inputs_shape: Any) -> Any:
         """The shape of what the cell inside sees."""

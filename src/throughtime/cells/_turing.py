@@ -11,6 +11,7 @@ from torch.nn import functional
 from throughtime import _nest
 from throughtime._errors import check_number, check_positive_int, problem, type_name
 from throughtime.cells._base import RNNCell, check_cell, initial_state
+from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import check_parameters_fit, glorot_uniform, input_width
 
 
@@ -104,11 +105,12 @@ class NTMCell(RNNCell):
         """The memory and the heads."""
         return f"{self.memory_size} x {self.memory_vector_dim}, {self.read_head_num} + {self.write_head_num} heads"
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the controller, which sees what was read beside the inputs."""
         if isinstance(self.controller, RNNCell):
             width = input_width(inputs_shape) + self.memory_vector_dim * self.read_head_num
-            self.controller.build((None, width), dtype=dtype, device=device)
+            build_once(self.controller, (None, width), dtype, device)
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> NTMControllerState:
         """The first reads, addresses and memory, as they were learnt."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from throughtime import _nest
 from throughtime._errors import check_callable, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
+from throughtime.cells._building import build_once, repeatable
 
 
 class Wrapping:
@@ -63,10 +64,11 @@ class CellWrapper(Wrapping, RNNCell):
         if isinstance(self.cell, RNNCell):
             self.cell.check_values(inputs)
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the cell inside."""
         if isinstance(self.cell, RNNCell):
-            self.cell.build(inputs_shape, dtype=dtype, device=device)
+            build_once(self.cell, inputs_shape, dtype, device)
 
 
 class ResidualWrapper(CellWrapper):
@@ -131,6 +133,7 @@ class DeviceWrapper(CellWrapper):
         """The zero state of the cell inside, on the wrapper's device whatever is asked for."""
         return self._bring(super().zero_state(batch_size, dtype, device))
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Build the cell inside, on the wrapper's device."""
         super().build(inputs_shape, dtype=dtype, device=self.device)

@@ -20,6 +20,7 @@ from throughtime._errors import (
     type_name,
 )
 from throughtime.cells._base import RNNCell, check_cell, initial_state
+from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import input_width
 from throughtime.decode._attention_state import AttentionWrapperState
 from throughtime.decode._dense import Dense
@@ -214,6 +215,7 @@ class AttentionWrapper(RNNCell):
                 )
         return fit_state(self.cell.state_size, state, batch_size, torch.device(device), what)
 
+    @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters of the layers, of the mechanisms and of the cell inside."""
         width = input_width(inputs_shape)
@@ -224,7 +226,7 @@ class AttentionWrapper(RNNCell):
         if isinstance(self.cell, RNNCell):
             seen = self.cell_input_fn(torch.zeros(1, width), torch.zeros(1, self.attention_size))
             if isinstance(seen, Tensor):
-                self.cell.build(seen.shape, dtype=dtype, device=device)
+                build_once(self.cell, seen.shape, dtype, device)
 
     def check_step(self, inputs: Any, state: Any) -> None:
         """The state is an `AttentionWrapperState`, and what the cell inside would see fits it."""

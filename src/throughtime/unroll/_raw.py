@@ -18,6 +18,7 @@ from throughtime.backends.reference import select
 from throughtime.cells._base import begin_sequence, build_for, check_cell, dims
 from throughtime.unroll._arguments import check_parallel_iterations, fit_state, note_scope
 from throughtime.unroll._tensor_array import TensorArray
+from throughtime.unroll._while_loop import check_kept
 
 LoopFn = Callable[[Tensor, Any, Any, Any], tuple[Any, Any, Any, Any, Any]]
 
@@ -60,10 +61,12 @@ def raw_rnn(
     if bool(loop.finished.all()):
         build_for(cell, loop.inputs, loop.state)
     with swapping(swap_memory, cell, (loop.inputs, loop.state)):
+        first = loop_state
         while not bool(loop.finished.all()):
             loop_state = loop.advance(loop_state)
     note_scope(cell, scope)
-    return _nest.pack_as(loop.emit_like, loop.arrays), loop.state, loop_state
+    # As in TensorFlow, who begins without a loop state ends without one.
+    return _nest.pack_as(loop.emit_like, loop.arrays), loop.state, None if first is None else loop_state
 
 
 def _call(loop_fn: LoopFn, *arguments: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -100,9 +103,8 @@ class _Loop:
         self._time = 0
 
     def _array(self, row_shape: tuple[int, ...], dtype: torch.dtype) -> TensorArray:
-        # Rows may turn out wider than announced (TensorFlow lets dimensions open), so the shape is not enforced.
         shape = (self.batch_size, *row_shape)
-        return TensorArray(dtype, 0, dynamic_size=True, clear_after_read=False, element_shape=shape, infer_shape=False)
+        return TensorArray(dtype, 0, dynamic_size=True, clear_after_read=False, element_shape=shape)
 
     def advance(self, loop_state: Any) -> Any:
         """One step of the cell, one call of `loop_fn`, one emission; returns the next loop state."""
@@ -118,7 +120,9 @@ class _Loop:
         self.inputs = inputs
         self.finished = self.finished | ended
         self._time += 1
-        return loop_state if next_loop_state is None else next_loop_state
+        if next_loop_state is None:
+            return loop_state
+        return next_loop_state if loop_state is None else _kept(loop_state, next_loop_state)
 
     def _emit(self, emit: Any) -> None:
         leaves = zip(self.arrays, _nest.flatten(emit), strict=True)
@@ -199,6 +203,16 @@ def _first_inputs(inputs: Any) -> Any:
         what, fix = "the first inputs that `loop_fn` gives differ in batch size", "Give every leaf B rows."
         raise ValueError(problem(what, got=sizes, expected="one size", fix=fix))
     return inputs
+
+
+def _kept(loop_state: Any, following: Any) -> Any:
+    """The next loop state, of the structure, the dtypes and the shapes of the one before."""
+    following = _nest.conform(loop_state, following, "the loop state that `loop_fn` gives")
+    pairs = zip(_nest.flatten(loop_state), _nest.flatten(following), strict=True)
+    return _nest.pack_as(
+        following,
+        [check_kept(old, new, shape_of(old)) if isinstance(old, Tensor) else new for old, new in pairs],
+    )
 
 
 def _rank(leaf: Any) -> int | None:

@@ -133,13 +133,15 @@ def static_state_saving_rnn(
 ) -> tuple[list[Any], Any]:
     """`static_rnn` from the state `state_saver.state(name)`; the final one goes to its `save_state(name, value)`.
 
-    `state_name` is a name, or a nest of names in the structure of `cell.state_size`: for carrying a state between the
-    pieces of a long sequence.
+    `state_name` is a name, or a nest of names, one for each tensor of the state: for carrying a state between the
+    pieces of a long sequence. What is saved is the tensor itself: a saver that detaches it, as here, keeps gradients
+    within a piece.
 
     >>> import torch, throughtime as tt
     >>> class Saver(dict):
     ...     state = dict.__getitem__
-    ...     save_state = dict.__setitem__
+    ...     def save_state(self, name, value):
+    ...         self[name] = value.detach()
     >>> saver = Saver(h=torch.zeros(4, 5))
     >>> outputs, state = tt.static_state_saving_rnn(tt.GRUCell(5), [torch.ones(4, 3)] * 2, saver, "h")
     >>> torch.equal(saver["h"], state)
@@ -165,12 +167,11 @@ def static_state_saving_rnn(
 
 def _check_state_names(cell: Any, state_name: Any) -> list[Any]:
     """The flat list of names, one for each leaf of the state and in the same order."""
-    try:
-        return _nest.flatten(_nest.conform(cell.state_size, state_name, "`state_name`"))
-    except (TypeError, ValueError):
-        what, fix = (
-            "`state_name` must have the structure of `cell.state_size`",
-            "Give one name for each tensor of the state.",
-        )
+    names = _nest.flatten(state_name)
+    alike = _nest.is_nest(state_name) == _nest.is_nest(cell.state_size)
+    if not alike or len(names) != len(_nest.flatten(cell.state_size)):
+        what = "`state_name` must name every part of `cell.state_size`"
+        fix = "Give one name for each tensor of the state."
         got, expected = repr(state_name), _nest.describe(cell.state_size)
-        raise ValueError(problem(what, got=got, expected=expected, fix=fix)) from None
+        raise ValueError(problem(what, got=got, expected=expected, fix=fix))
+    return names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,33 +103,29 @@ class TensorArray:
 
     def read(self, index: int | Tensor) -> Tensor:
         """The element at `index`."""
-        place = self._check_bounds(_check_index_type(index))
-        if place in self._slots.cleared:
-            what = f"element {place} was read before and then cleared"
-            fix = "Pass `clear_after_read=False` to the array."
-            raise InvalidArgumentError(problem(what, got="a second read", expected="one read", fix=fix))
-        value = self._element(place)
-        if self.clear_after_read:
-            self._slots.cleared.add(place)
+        place = _check_index_type(index)
+        (value,) = self._elements([place])
+        self._clear([place])
         return value
 
     def gather(self, indices: Sequence[int] | Tensor) -> Tensor:
         """The elements at `indices`, stacked."""
-        return self._stacked([self.read(index) for index in _check_indices("indices", indices)])
+        return self._stacked(_check_indices("indices", indices))
 
     def stack(self) -> Tensor:
         """All elements as one tensor [size, ...]."""
-        return self._stacked([self.read(index) for index in range(self._size)])
+        return self._stacked(list(range(self._size)))
 
     def concat(self) -> Tensor:
         """All elements joined along their first axis."""
-        elements = [self.read(index) for index in range(self._size)]
+        elements = self._elements(range(self._size))
         if not elements:
             return self._stacked([])
         shapes = [shape_of(element) for element in elements]
         if () in shapes or len({shape[1:] for shape in shapes}) > 1:
             what, fix = "elements of these shapes cannot be concatenated", "Use `stack`, or read them one by one."
             raise ValueError(problem(what, got=shapes, expected="shapes equal but for the first axis", fix=fix))
+        self._clear(range(self._size))
         return torch.cat(elements)
 
     def __repr__(self) -> str:
@@ -204,11 +200,30 @@ class TensorArray:
             what, fix = "the dtype of the value is not that of the array", f"Convert it with `.to({self.dtype})`."
             raise InvalidArgumentError(problem(what, got=tensor.dtype, expected=self.dtype, fix=fix))
         shape = self.element_shape
-        if self.infer_shape and shape is not None and not _matches(shape_of(tensor), shape):
+        if shape is not None and not _matches(shape_of(tensor), shape):
             what = "inconsistent shapes: all elements must have one shape"
-            fix = "Pass `infer_shape=False` to the array, or write one shape."
+            fix = "Pass `infer_shape=False` and no `element_shape` to the array, or write one shape."
             raise ValueError(problem(what, got=shape_of(tensor), expected=shape, fix=fix))
         return tensor
+
+    def _elements(self, places: Iterable[int]) -> list[Tensor]:
+        """The elements at these places, if all can be read; they are still there then."""
+        found: list[Tensor] = []
+        gone = set(self._slots.cleared)
+        for place in places:
+            if self._check_bounds(place) in gone:
+                what = f"element {place} was read before and then cleared"
+                fix = "Pass `clear_after_read=False` to the array."
+                raise InvalidArgumentError(problem(what, got="a second read", expected="one read", fix=fix))
+            found.append(self._element(place))
+            if self.clear_after_read:
+                gone.add(place)
+        return found
+
+    def _clear(self, places: Iterable[int]) -> None:
+        """What was read may be read no more."""
+        if self.clear_after_read:
+            self._slots.cleared.update(places)
 
     def _element(self, place: int) -> Tensor:
         value, version = self._slots.values.get(place, (None, 0))
@@ -225,7 +240,8 @@ class TensorArray:
         """Zeros go where the first element lies."""
         return next((value.device for value, _ in self._slots.values.values()), None)
 
-    def _stacked(self, elements: list[Tensor]) -> Tensor:
+    def _stacked(self, places: list[int]) -> Tensor:
+        elements = self._elements(places)
         if not elements:
             shape = [size or 0 for size in self.element_shape or ()]
             return torch.zeros(0, *shape, dtype=self.dtype, device=self._device())
@@ -233,6 +249,7 @@ class TensorArray:
         if len(shapes) > 1:
             what, fix = "elements of different shapes cannot be stacked", "Use `concat`, or read them one by one."
             raise ValueError(problem(what, got=shapes, expected="one shape", fix=fix))
+        self._clear(places)
         return torch.stack(elements)
 
 

@@ -34,7 +34,7 @@ def while_loop(
 
     A variable keeps its structure, dtype and shape; `shape_invariants`, in the structure of `loop_vars` with a list
     of dimensions for each tensor, lets dimensions given as None change. With `back_prop=False` no gradients are
-    recorded; with `swap_memory=True` what they need waits in pinned host memory. One loop variable comes back by
+    recorded; with `swap_memory=True` what they need waits in pinned host memory. A single tensor comes back by
     itself, unless `return_same_structure=True`.
 
     >>> import torch, throughtime as tt
@@ -49,9 +49,7 @@ def while_loop(
     check_flag("swap_memory", swap_memory)
     check_flag("return_same_structure", return_same_structure)
     variables = _open_variables(loop_vars)
-    limit = (
-        None if maximum_iterations is None else check_positive_int("maximum_iterations", maximum_iterations, minimum=0)
-    )
+    limit = None if maximum_iterations is None else _check_limit(maximum_iterations)
     invariants = _open_invariants(variables, shape_invariants)
     gradients = contextlib.nullcontext() if back_prop else torch.no_grad()
     count = 0
@@ -59,9 +57,8 @@ def while_loop(
         while (limit is None or count < limit) and _holds(cond(*_nest.children(variables))):
             variables = _next_variables(body, variables, invariants)
             count += 1
-    if len(_nest.children(variables)) == 1 and not return_same_structure:
-        return _nest.children(variables)[0]
-    return variables
+    alone = len(_nest.flatten(variables)) == 1 and not return_same_structure
+    return _nest.children(variables)[0] if alone else variables
 
 
 def _open_variables(loop_vars: Any) -> Any:
@@ -72,6 +69,13 @@ def _open_variables(loop_vars: Any) -> Any:
         what, fix = "`loop_vars` is empty: no loop variables provided", "Pass what the loop changes, such as a counter."
         raise ValueError(problem(what, got="none", expected="at least one tensor", fix=fix))
     return _nest.map_leaves(_as_variable, loop_vars)
+
+
+def _check_limit(value: Any) -> int:
+    if isinstance(value, Tensor) and value.ndim:
+        what, fix = "`maximum_iterations` must be a scalar", "Pass one number."
+        raise TypeError(problem(what, got=repr(value), expected="an int of at least 0", fix=fix))
+    return check_positive_int("maximum_iterations", value, minimum=0)
 
 
 def _as_variable(leaf: Any) -> Any:
@@ -138,10 +142,10 @@ def _next_variables(body: Callable[..., Any], variables: Any, invariants: list[t
         result = [result]
     result = _nest.conform(variables, result, "what `body` returns")
     pairs = zip(_nest.flatten(variables), _nest.flatten(result), invariants, strict=True)
-    return _nest.pack_as(variables, [_check_kept(*pair) for pair in pairs])
+    return _nest.pack_as(variables, [check_kept(*pair) for pair in pairs])
 
 
-def _check_kept(old: Any, new: Any, invariant: tuple[int | None, ...] | None) -> Any:
+def check_kept(old: Any, new: Any, invariant: tuple[int | None, ...] | None) -> Any:
     """A loop variable keeps its type, its dtype and, but for what its invariant leaves open, its shape."""
     if isinstance(old, Tensor) and isinstance(new, np.ndarray | np.number | float | int):
         new = _as_variable(new)
