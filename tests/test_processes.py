@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -204,3 +205,33 @@ def test_the_same_bits_in_every_process() -> None:
     print(hashlib.sha256(b"".join(part.numpy().tobytes() for part in train())).hexdigest())
     """
     assert in_a_process_of_its_own(script) == in_a_process_of_its_own(script)
+
+
+FORKED = """
+import os, signal, threading, time, torch, throughtime as tt
+x = torch.randn(2, 5, 8)
+cell = tt.MultiRNNCell([tt.LSTMCell(8, input_size=8) for _ in range(12)])
+thread = threading.Thread(target=tt.dynamic_rnn, args=(cell, x), kwargs={"dtype": torch.float32})
+thread.start()
+time.sleep(0.1)
+pid = os.fork()
+if pid == 0:
+    tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    os._exit(0)
+thread.join()
+for _ in range(300):
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        raise SystemExit(status)
+    time.sleep(0.1)
+os.kill(pid, signal.SIGKILL)
+raise SystemExit("the child hangs")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_is_forked_while_another_thread_compiles() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr

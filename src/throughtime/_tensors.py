@@ -20,6 +20,9 @@ def as_tensor(name: str, value: Any) -> Tensor:
             raise TypeError(
                 problem(f"`{name}` must be a dense tensor", got=value.layout, expected="torch.strided", fix=fix)
             )
+        if value.is_quantized:
+            fix = "Convert it with `.dequantize()`."
+            raise TypeError(problem(f"`{name}` must hold plain numbers", got=value.dtype, expected="a float", fix=fix))
         return value
     if isinstance(value, np.ndarray):
         return _from_array(name, value)

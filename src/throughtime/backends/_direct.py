@@ -56,7 +56,7 @@ class Direct:
             return None
         if any(value.row_axis for value in stored) or not set(program.inputs).issuperset(loop.streams):
             return None
-        env = dict(zip(program.tensors, tensors, strict=True))
+        env = {**dict(zip(program.tensors, tensors, strict=True)), **program.literals}
         with torch.no_grad():
             executable.run_invariant(env)
         parts = Parts.of(loop, env, tensors)

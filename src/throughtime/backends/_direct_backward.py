@@ -63,7 +63,7 @@ class DirectBackward:
             return None
         after, gradients = executable.after_backward(wanted)
         views, stored = _views(executable, after.takes), adjoint.loop.stored
-        env = dict(zip(program.tensors, tensors, strict=True))
+        env = {**dict(zip(program.tensors, tensors, strict=True)), **program.literals}
         with torch.no_grad():
             executable.run_adjoint_invariant(env)
         parts = Parts.of(loop, env, tensors, views)

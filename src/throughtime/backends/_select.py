@@ -18,6 +18,7 @@ from torch.utils._device import DeviceContext
 
 from throughtime import _nest
 from throughtime._errors import problem
+from throughtime._fork import after_fork
 from throughtime._tensors import is_lazy, records_gradients
 from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
@@ -100,14 +101,19 @@ class _Compiled:
         """The program, or why there is none."""
         with self._lock:
             if self._make is not None:
-                make, self._make = self._make, None
                 try:
-                    self._program = make()
+                    self._program = self._make()
                 except Uncompilable as refusal:
                     self._refusal = str(refusal)
                 except Exception as defect:
                     self._refusal = _defect(defect)
+                # Not if somebody has interrupted it: the next call begins again.
+                self._make = None
         return self._program or self._refusal or ""
+
+    def renew(self) -> None:
+        """In a forked child nobody else is at it any more."""
+        self._lock = threading.Lock()
 
     def executable(self, name: str) -> Executable | str:
         """The program on a backend, or why it cannot be there."""
@@ -161,6 +167,14 @@ def _compile_kernels(program: Program) -> Executable | str:
 _CACHE: OrderedDict[Any, _Compiled] = OrderedDict()
 _CACHE_SIZE = 512
 _cache_lock = threading.Lock()
+
+
+@after_fork
+def _renew() -> None:
+    global _cache_lock  # noqa: PLW0603
+    _cache_lock = threading.Lock()
+    for compiled in _CACHE.values():
+        compiled.renew()
 
 
 def choose(

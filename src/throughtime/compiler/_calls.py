@@ -22,6 +22,9 @@ from throughtime.compiler._traced import BATCHES, Call, Seen, Traced
 DEPENDS = "what it does depends on the number of rows in the batch"
 
 
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+
+
 class Calls(TorchFunctionMode):
     """Writes down every call of a function of torch while it is entered."""
 
@@ -32,6 +35,8 @@ class Calls(TorchFunctionMode):
         # Whether torch itself is at work: what it does then is its own affair.
         self.inside = False
         self._places: dict[Value, set[Any]] = {}
+        # What a function of torch has raised, even if the step catches it.
+        self.failure: Exception | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -39,12 +44,18 @@ class Calls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         outer, self.inside = self.inside, True
         try:
+            if func == _SET_DATA:
+                raise Uncompilable("it gives a tensor other data, which nobody would see")
             product = PRODUCTS.get(name)
             out = (
                 REPLACED.get(name, func)(*args, **kwargs)
                 if product is None
                 else self._multiplied(product, func, args, kwargs)
             )
+        except Exception as error:
+            if not outer:
+                self.failure = self.failure or error
+            raise
         finally:
             self.inside = outer
         if any(isinstance(leaf, Traced) for leaf in _leaves(out)) or (out is None and name != "__get__"):

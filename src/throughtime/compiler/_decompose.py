@@ -153,7 +153,8 @@ def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: i
 def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     """Without the buffer that torch's own keeps for its gradient, which has a size of its own."""
     nothing = aten.zeros.default([0], dtype=x.dtype, device=x.device)
-    return aten.neg.default(aten.softplus.default(aten.neg.default(x))), nothing
+    rest = aten.log1p.default(aten.exp.default(aten.neg.default(aten.abs.default(x))))
+    return aten.sub.Tensor(aten.clamp.default(x, None, 0), rest), nothing
 
 
 def _log_sigmoid_backward(grad: Tensor, x: Tensor, _buffer: Tensor) -> Tensor:

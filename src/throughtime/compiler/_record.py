@@ -24,7 +24,7 @@ from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Node, Value
 from throughtime.compiler._products import RowAxes
 from throughtime.compiler._shadow import shadow
-from throughtime.compiler._traced import Source, StepCall, StepSignature, Trace, Traced
+from throughtime.compiler._traced import ESCAPED, Source, StepCall, StepSignature, Trace, Traced
 from throughtime.compiler._undo import undone
 from throughtime.compiler._watch import (
     Anatomy,
@@ -87,6 +87,7 @@ class _Recording(TorchDispatchMode):
         self._is_forward = differentiate
         self._is_plain = True
         self._calls = Calls(axes)
+        self._owner = object()
         devices = {leaf.device for leaf in signature.input_leaves if leaf.device.type == "cuda"}
         # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
         cache = torch.is_autocast_cache_enabled()
@@ -95,9 +96,10 @@ class _Recording(TorchDispatchMode):
         hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
         try:
             with (
-                undone(cell),
+                undone(cell, anatomy.named),
                 _foreign_randomness(anatomy.kept),
                 torch.random.fork_rng(list(devices)),
+                _own_seed(),
                 torch.inference_mode(False),
                 torch.set_grad_enabled(differentiate),
                 hidden,
@@ -145,6 +147,9 @@ class _Recording(TorchDispatchMode):
                 call, stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state)
             )
             outputs, new_state = (list(map(self._adopt, part)) for part in result)
+        if self._calls.failure is not None:
+            # The step has caught it, and gone on in another way than it would with values.
+            raise self._calls.failure
         results = [*outputs, *new_state]
         self._calls.note("return", self._calls.described(results), None, results)
         changed = changed_attribute(stand_in, before)
@@ -218,11 +223,12 @@ class _Recording(TorchDispatchMode):
         by_source = dict(zip(map(id, wanted), adopted, strict=True))
         return [by_source.get(id(source)) for source in sources]
 
-    def _wrap(self, inner: Tensor, name: str, requires_grad: bool = False) -> Traced:
+    def _wrap(self, inner: Tensor, name: str, *, requires_grad: bool = False, constant: bool = False) -> Traced:
         self._alive.append(inner)
         key = inner.untyped_storage().data_ptr()
         self._storages[key] = self._storages.get(key, 0) + 1
-        return Traced(inner, Value(self._unique(name), tuple(inner.shape), inner.dtype), requires_grad)
+        value = Value(self._unique(name), tuple(inner.shape), inner.dtype)
+        return Traced(inner, value, self._owner, requires_grad=requires_grad, constant=constant)
 
     def _unique(self, name: str) -> str:
         name = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_") or "value"
@@ -279,16 +285,22 @@ class _Recording(TorchDispatchMode):
             raise Uncompilable(_unknown_tensor(source))
         # Both look into the same memory.
         self._storages[source.held.untyped_storage().data_ptr()] += 1
-        return Traced(source.held, source.value)
+        self._check_own(source)
+        return Traced(source.held, source.value, self._owner, constant=source.constant)
+
+    def _check_own(self, tensor: Traced) -> None:
+        if tensor.owner is not self._owner:
+            raise Uncompilable(ESCAPED)
 
     def _literal(self, tensor: Tensor) -> Tensor:
         """A number written in the step: it is the same at every step."""
-        literal = self._wrap(tensor, "literal")
+        literal = self._wrap(tensor, "literal", constant=True)
         self._literals[literal.value] = tensor
         return literal
 
     def _unwrapped(self, tree: Any) -> Any:
         if isinstance(tree, Traced):
+            self._check_own(tree)
             return tree.held
         if isinstance(tree, Tensor):
             raise Uncompilable(_unknown_tensor(tree))
@@ -318,7 +330,8 @@ class _Recording(TorchDispatchMode):
         outs = out if isinstance(out, tuple | list) else (out,)
         if not all(isinstance(part, Tensor) or part is None for part in outs):
             raise Uncompilable(f"aten.{name} does not compute tensors")
-        wrapped = [None if part is None else self._wrap(part, name) for part in outs]
+        constant = all(leaf.constant for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Traced))
+        wrapped = [None if part is None else self._wrap(part, name, constant=constant) for part in outs]
         results = tuple(Value("unused", (), torch.float32) if part is None else part.value for part in wrapped)
         self._nodes.append(Node(func, self._values(tuple(args)), self._values(kwargs), results))
         if not self._calls.inside:
@@ -343,7 +356,7 @@ class _Recording(TorchDispatchMode):
             raise Uncompilable(f"it changes a tensor in place that is seen elsewhere (aten.{name})")
         with self:
             noted = overload(*args, **kwargs)
-        target.value, target.held = noted.value, noted.held
+        target.value, target.held, target.constant = noted.value, noted.held, noted.constant
         return target
 
 
@@ -386,6 +399,19 @@ def _foreign_randomness(kept: Sequence[Any]) -> Iterator[None]:
     finally:
         for source, state in zip(sources, before, strict=True):
             _set_random_state(source, state)
+
+
+_SEED = 0x7468726F756768
+"""One that nobody would think of."""
+
+
+@contextlib.contextmanager
+def _own_seed() -> Iterator[None]:
+    """Whoever seeds in a step wants the same random numbers at every step; drawn for all at once, they are not."""
+    torch.default_generator.manual_seed(_SEED)
+    yield
+    if torch.default_generator.initial_seed() != _SEED:
+        raise Uncompilable("it seeds torch's random numbers")
 
 
 def _random_state(source: Any) -> Any:

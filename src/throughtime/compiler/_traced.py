@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Value
@@ -101,14 +102,25 @@ class StepSignature:
     state_leaves: tuple[Leaf, ...]
 
 
+ESCAPED = "it keeps a tensor of one step and uses it outside of the step"
+
+
 class Traced(Tensor):
-    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for."""
+    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for.
+
+    One that is `constant` was made of numbers alone. If somebody keeps it beyond its trace, it is what it seems to be.
+    """
 
     value: Value
     held: Tensor
+    owner: object
+    """Whose trace it belongs to."""
+    constant: bool
 
     @staticmethod
-    def __new__(cls, inner: Tensor, value: Value, requires_grad: bool = False) -> Traced:  # noqa: PYI034
+    def __new__(  # noqa: PYI034
+        cls, inner: Tensor, value: Value, owner: object, *, requires_grad: bool = False, constant: bool = False
+    ) -> Traced:
         made: Traced = Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
@@ -119,7 +131,7 @@ class Traced(Tensor):
             device=inner.device,
             requires_grad=requires_grad,
         )
-        made.held, made.value = inner, value
+        made.held, made.value, made.owner, made.constant = inner, value, owner, constant
         return made
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -129,4 +141,7 @@ class Traced(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        raise Uncompilable("it keeps a tensor of one step and uses it outside of the step")
+        if all(leaf.constant for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Traced)):
+            args, kwargs = tree_map_only(Traced, lambda leaf: leaf.held, (args, kwargs or {}))
+            return func(*args, **kwargs)
+        raise Uncompilable(ESCAPED)

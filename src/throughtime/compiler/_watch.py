@@ -172,17 +172,18 @@ class Anatomy:
             self._describe(part, prefix + name, parts)
 
     def _describe_function(self, function: Any, path: str, parts: list[Any]) -> None:
-        """A function, and what a user's function sees from outside; of globals, plain values only."""
+        """A function, and what a user's sees from outside; of globals, which things they are, not what is in them."""
         parts.append(function)
         if not isinstance(function, types.FunctionType) or _is_foreign(function) or self._is_known(function, parts):
             return
         self._visit(function)
         parts.append(function.__code__)
         for value in _globals_of(function):
-            if type(value) in _PLAIN:
-                parts.append((type(value), value))
-            elif is_generator(value):
+            if type(value) in _PLAIN or type(value) in _FUNCTIONS:
+                self._describe_outside(value, path, parts)
+            else:
                 self.kept.append(value)
+                parts.append((type(value), id(value)))
         self.named += named_by(function)
         for value in (*_held_by(function), vars(function)):
             self._describe_outside(value, path, parts)

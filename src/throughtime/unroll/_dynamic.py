@@ -83,6 +83,8 @@ def dynamic_rnn(
         # Without any step there is nothing to run, and nothing is known about that.
         if lengths is None or max(lengths) > 0:
             result = known.run(call.glance, cell, inputs, lengths, initial_state)
+            if cell.variable_scope is None:
+                note_scope(cell, scope or "rnn")
             return result[:3] if all_states else result[:2]
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(parallel_iterations)

@@ -24,6 +24,7 @@ from throughtime.backends._swap import is_swapped
 from throughtime.backends._zeros import shared_zeros
 from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell, starts_from_zeros
 from throughtime.compiler import Glance
+from throughtime.unroll._arguments import fit_state
 from throughtime.unroll._compiled import walk_directly
 from throughtime.unroll._engine import Packers, Unrolled, unroll_compiled
 from throughtime.unroll._form import Form, Packed, Padded
@@ -32,6 +33,7 @@ from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 _KNOWN: OrderedDict[Any, Known] = OrderedDict()
 _SIZE = 512
 _PLAIN = frozenset({type(None), bool, int, str, torch.dtype})
+_STRIDED = torch.strided
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Known:
     ) -> Unrolled:
         """The same call on other values."""
         tensors = glance.anatomy.tensors
-        state = self._state(cell, given)
+        state = self._state(cell, inputs, given)
         for module in (cell, *glance.modules):
             if isinstance(module, RNNCell):
                 module.begin_sequence()
@@ -146,12 +148,17 @@ class Known:
         schedule = make_schedule(self.form, lengths, blocks=self.blocks)
         return self.form, self.schedule if isinstance(schedule, Dense) else schedule
 
-    def _state(self, cell: Any, given: Any) -> list[Tensor]:
+    def _state(self, cell: Any, inputs: Tensor | PackedSequence, given: Any) -> list[Tensor]:
         """The leaves of the state to start from."""
         if given is None and self.zeros is not None:
             return [make() for make in self.zeros]
         state = self.make_state(cell) if given is None else given
-        return _nest.flatten(_nest.conform(cell.state_size, state, "`initial_state`"))
+        leaves = _nest.flatten(_nest.conform(cell.state_size, state, "`initial_state`"))
+        if all(isinstance(leaf, Tensor) for leaf in leaves):
+            return leaves
+        # A cell of its own may begin with plain numbers.
+        device = inputs.data.device if isinstance(inputs, PackedSequence) else inputs.device
+        return _nest.flatten(fit_state(cell.state_size, state, self.batch_size, device, "`initial_state`"))
 
 
 class Signature(NamedTuple):
@@ -165,13 +172,13 @@ class Signature(NamedTuple):
 def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> Signature | None:
     """The signature of a call that can be known; None for one that must go through all checks."""
     rows = inputs.data if type(inputs) is PackedSequence else inputs
-    if type(rows) is not Tensor or rows.device.type not in ("cpu", "cuda") or rows.is_nested:
+    if type(rows) is not Tensor or rows.device.type not in ("cpu", "cuda") or rows.layout is not _STRIDED:
         return None
     kinds = tuple(map(type, options))
     if not _PLAIN.issuperset(kinds) or not isinstance(cell, RNNCell) or "_modules" not in vars(cell):
         return None
     leaves = [] if initial_state is None else _nest.flatten(initial_state)
-    if any(type(leaf) is not Tensor for leaf in leaves) or compiling_stops():
+    if any(type(leaf) is not Tensor or leaf.layout is not _STRIDED for leaf in leaves) or compiling_stops():
         return None
     glance = Glance.last(cell)
     if glance is None:
