@@ -17,6 +17,10 @@ from throughtime.decode._teacher_forced import decode_at_once
 from throughtime.decode._whole import whole_numbers
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 
+# TensorFlow's default, for a loop over steps. Where all steps are known nothing is gained by computing less at a time,
+# and a default cannot be told from the same number said aloud: it leaves the choice to the engine.
+PARALLEL_ITERATIONS = 32
+
 
 @beside_graphs
 def dynamic_decode(
@@ -24,7 +28,7 @@ def dynamic_decode(
     output_time_major: bool = False,
     impute_finished: bool = False,
     maximum_iterations: Any = None,
-    parallel_iterations: int | None = 32,
+    parallel_iterations: int | None = PARALLEL_ITERATIONS,
     swap_memory: bool = False,
     scope: str | None = None,
 ) -> tuple[Any, Any, Tensor]:
@@ -41,7 +45,7 @@ def dynamic_decode(
         impute_finished: Insist on zeros and kept states past the end: an output or a state that does not have one row
             for each sequence is an error, where otherwise it would pass as it is.
         maximum_iterations: The most steps to run; None for as many as it takes.
-        parallel_iterations: As in `dynamic_rnn`, for decoding that is run by it.
+        parallel_iterations: As in `dynamic_rnn`, for decoding that is run by it; 32, like None, lets the engine choose.
         swap_memory: Keep what the backward pass needs in pinned host memory.
         scope: The name of the cell's variables in a TensorFlow checkpoint; "decoder" if None.
 
@@ -64,15 +68,15 @@ def dynamic_decode(
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     scope = check_name("scope", scope) or "decoder"
     limit = _check_limit(maximum_iterations)
-    result = decode_at_once(decoder, limit, parallel_iterations=parallel_iterations, swap_memory=swap_memory)
+    if parallel_iterations == PARALLEL_ITERATIONS:
+        parallel_iterations = None
+    result = decode_at_once(
+        decoder, limit, parallel_iterations=parallel_iterations, swap_memory=swap_memory, scope=scope
+    )
     if result is None:
         result = _decode(decoder, limit, impute_finished, swap_memory)
     outputs, state, lengths = result
-    try:
-        outputs, state = decoder.finalize(outputs, state, lengths)
-    except NotImplementedError:
-        # Decoders without a finalize of their own have said all there is.
-        outputs = result[0]
+    outputs, state = decoder.finalize(outputs, state, lengths)
     note_scope(getattr(decoder, "cell", None), scope)
     if not output_time_major:
         outputs = _nest.map_leaves(lambda leaf: leaf.transpose(0, 1), outputs)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from throughtime._errors import problem, type_name
+from throughtime.train._arguments import check_model, check_precision, check_truncate
 from throughtime.train._batches import Batch, brought
 from throughtime.train._step import Measure, Sums, autocast, device_of, measured_by, together
 from throughtime.train._workers import Worker, largest, this_worker
@@ -32,6 +34,11 @@ def evaluate(
     >>> tt.train.evaluate(torch.nn.Identity(), measure, [batch])
     {'loss': 2.0}
     """
+    check_model(model, measure)
+    precision, truncate = check_precision(precision), check_truncate(truncate)
+    if not hasattr(batches, "__iter__"):
+        expected, fix = "batches to go through once", "Pass a list, or tt.train.loader(...)."
+        raise TypeError(problem("`batches` are no batches", got=type_name(batches), expected=expected, fix=fix))
     worker, device = this_worker(), device_of(model)
     alone = Worker(0, 1, device)
     # Somebody may have frozen a part of it.
