@@ -16,7 +16,6 @@ from throughtime._errors import (
     check_dtype,
     check_flag,
     check_number,
-    check_positive_int,
     problem,
     shape_of,
 )
@@ -67,10 +66,9 @@ class DropoutWrapper(Draws, CellWrapper):
         self.output_keep_prob = _check_keep_prob("output_keep_prob", output_keep_prob)
         self.state_keep_prob = _check_keep_prob("state_keep_prob", state_keep_prob)
         self.variational_recurrent = check_flag("variational_recurrent", variational_recurrent)
-        self.seed = None if seed is None else check_positive_int("seed", seed, minimum=0)
+        self.seed_with(seed)
         self._input_size = input_size
         self._visitor = _check_visitor(dropout_state_filter_visitor)
-        self._generators: dict[torch.device, torch.Generator] = {}
         self._masks: dict[tuple[str, int], Tensor] = {}
         if variational_recurrent:
             _check_variational(self.input_keep_prob, input_size, dtype)
@@ -156,14 +154,6 @@ class DropoutWrapper(Draws, CellWrapper):
         dtype = torch.promote_types(like.dtype, torch.float32)
         uniform = torch.rand(shape, dtype=dtype, device=like.device, generator=self.generator(like.device))
         return (torch.floor(uniform + keep_prob) / keep_prob).to(like.dtype)
-
-    def generator(self, device: torch.device) -> torch.Generator | None:
-        """Where the masks on a device are drawn from; None is torch's own generator."""
-        if self.seed is None:
-            return None
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
-        return self._generators[device]
 
 
 def default_state_filter(substate: Any) -> Any:

@@ -89,7 +89,7 @@ class LayerNormBasicLSTMCell(MemoryCell, SeededCell):
         self.activation = resolve_activation(activation)
         self.layer_norm = check_flag("layer_norm", layer_norm)
         self.dropout_keep_prob = check_probability("dropout_keep_prob", dropout_keep_prob)
-        self.seed_with(dropout_prob_seed)
+        self.seed_with(dropout_prob_seed, "dropout_prob_seed")
         self.declare("kernel", glorot_uniform)
         if self.layer_norm:
             declare_norms(self, (*GATE_NORMS, "state"), norm_gain, norm_shift)

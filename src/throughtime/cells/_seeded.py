@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime._errors import check_number, check_positive_int, problem
+from throughtime._errors import check_number, problem
 from throughtime.cells._base import RNNCell
 from throughtime.cells._draws import Draws
 
@@ -16,19 +16,6 @@ class SeededCell(Draws, RNNCell):
     """A cell that draws: from torch's own generator, or with `seed` from one of its own."""
 
     unwatched = RNNCell.unwatched | {"_generators"}
-
-    def seed_with(self, seed: int | None) -> None:
-        """Say where random numbers come from; called once, by the constructor."""
-        self.seed = None if seed is None else check_positive_int("seed", seed, minimum=0)
-        self._generators: dict[torch.device, torch.Generator] = {}
-
-    def generator(self, device: torch.device) -> torch.Generator | None:
-        """Where numbers on a device are drawn from; None is torch's own generator."""
-        if self.seed is None:
-            return None
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
-        return self._generators[device]
 
     def draw_kept(self, like: Tensor, keep_prob: float) -> Tensor:
         """Ones where a value is kept and zeros where it is not, of the shape and dtype of `like`."""

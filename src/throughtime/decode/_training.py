@@ -13,7 +13,7 @@ from throughtime._errors import check_callable, check_flag, check_number, proble
 from throughtime._tensors import as_tensor
 from throughtime.decode._embedding import Lookup, check_logits
 from throughtime.decode._helper import Helper
-from throughtime.decode._sampling import Draws
+from throughtime.decode._sampling import Chance
 from throughtime.decode._whole import check_values_known
 from throughtime.unroll._arguments import check_lengths
 
@@ -138,7 +138,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         super().__init__(inputs, sequence_length, time_major, name)
         self._embedding = Lookup(embedding)
         self._probability = _check_probability(sampling_probability, self.batch_size)
-        self._tokens, self._choices = Draws("seed", seed), Draws("scheduling_seed", scheduling_seed)
+        self._tokens, self._choices = Chance("seed", seed), Chance("scheduling_seed", scheduling_seed)
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Tensor:
         """Tokens as likely as the outputs say, and -1 where none is taken."""
@@ -189,7 +189,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
     ) -> None:
         super().__init__(inputs, sequence_length, time_major, name)
         self._probability = _check_probability(sampling_probability, self.batch_size)
-        self._choices = Draws("seed", seed)
+        self._choices = Chance("seed", seed)
         if next_inputs_fn is not None:
             check_callable("next_inputs_fn", next_inputs_fn, expected="a function", fix="Pass next_inputs_fn(outputs).")
         self._next_inputs_fn = next_inputs_fn
