@@ -1,4 +1,4 @@
-"""What is taken as a tensor, and what goes with it: numpy arrays, devices, autocast."""
+"""What is taken as a tensor, and what goes with it: numpy arrays, devices, autocast, rows."""
 
 from __future__ import annotations
 
@@ -87,3 +87,8 @@ _LAZY = (UninitializedParameter, UninitializedBuffer)
 def is_lazy(tensor: Any) -> bool:
     """Whether a parameter is still to be made; torch's function of this name cannot be traced by torch.compile."""
     return isinstance(tensor, _LAZY)
+
+
+def rowwise(values: Tensor, like: Tensor) -> Tensor:
+    """`values` [B] or [B, W], with axes of one after them, so that each stands for a whole row of `like` [B, ...]."""
+    return values.view(*values.shape, *[1] * (like.ndim - values.ndim))

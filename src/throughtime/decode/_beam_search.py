@@ -17,6 +17,7 @@ from throughtime._errors import (
     shape_of,
     type_name,
 )
+from throughtime._tensors import rowwise
 from throughtime.cells._base import check_cell, floating_dtype
 from throughtime.decode._attention_state import AttentionWrapperState
 from throughtime.decode._basic import check_output_layer
@@ -255,7 +256,7 @@ class BeamSearchDecoder(Decoder):
             if new_leaf.data_ptr() == old_leaf.data_ptr():
                 return after
             before = _of_parents(parents, old_leaf)
-            return torch.where(ended.view(*ended.shape, *[1] * (after.ndim - 2)), before, after)
+            return torch.where(rowwise(ended, after), before, after)
 
         return _nest.map_leaves(choose, new, old)
 

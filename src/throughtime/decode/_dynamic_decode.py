@@ -9,6 +9,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_flag, check_name, problem, shape_of, type_name
+from throughtime._tensors import rowwise
 from throughtime.backends._swap import swapping
 from throughtime.cells._base import begin_sequence, dims
 from throughtime.decode._decoder import Decoder
@@ -123,7 +124,7 @@ def freeze(ended: Tensor, old: Any, new: Any, what: str, *, insist: bool) -> Any
         kept = new_leaf.new_zeros(()) if old_leaf is None else old_leaf
         fits = new_leaf.shape[: ended.ndim] == ended.shape and (old_leaf is None or old_leaf.shape == new_leaf.shape)
         if fits:
-            return torch.where(ended.view(*ended.shape, *[1] * (new_leaf.ndim - ended.ndim)), kept, new_leaf)
+            return torch.where(rowwise(ended, new_leaf), kept, new_leaf)
         if not insist:
             return new_leaf
         fix = "Give one row for each sequence, of one shape from step to step, or pass `impute_finished=False`."

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_callable, check_flag, check_number, problem, shape_of, type_name
-from throughtime._tensors import as_tensor
+from throughtime._tensors import as_tensor, rowwise
 from throughtime.decode._embedding import Lookup, check_logits
 from throughtime.decode._helper import Helper
 from throughtime.decode._sampling import Chance
@@ -88,7 +88,7 @@ class TrainingHelper(Helper):
         def read(leaf: Tensor) -> Tensor:
             if time >= self.max_time or bool(ended.all()):
                 return leaf.new_zeros(leaf.shape[1:])
-            return torch.where(ended.view(-1, *[1] * (leaf.ndim - 2)), leaf.new_zeros(()), leaf[time])
+            return torch.where(rowwise(ended, leaf[time]), leaf.new_zeros(()), leaf[time])
 
         return _nest.map_leaves(read, self.inputs)
 
@@ -244,7 +244,7 @@ def _chosen(taken: Tensor, one: Any, other: Any) -> Any:
         if not isinstance(new, Tensor) or new.shape != known.shape:
             what, fix = "what is sampled does not look like the inputs", "Make it so, with `next_inputs_fn` if need be."
             raise ValueError(problem(what, got=type_name(new), expected=f"a tensor {shape_of(known)}", fix=fix))
-        return torch.where(taken.view(-1, *[1] * (known.ndim - 1)), new, known)
+        return torch.where(rowwise(taken, known), new, known)
 
     return _nest.map_leaves(choose, other, _nest.conform(other, one, "what is sampled"))
 
