@@ -23,9 +23,9 @@ from throughtime.train._arguments import (
     check_watchers,
 )
 from throughtime.train._checkpoint import set_weights
+from throughtime.train._measure import Measure
 from throughtime.train._records import History
 from throughtime.train._run import Run
-from throughtime.train._step import Measure
 from throughtime.train._watch import Watcher
 
 
