@@ -92,3 +92,11 @@ def is_lazy(tensor: Any) -> bool:
 def rowwise(values: Tensor, like: Tensor) -> Tensor:
     """`values` [B] or [B, W], with axes of one after them, so that each stands for a whole row of `like` [B, ...]."""
     return values.view(*values.shape, *[1] * (like.ndim - values.ndim))
+
+
+def backwards(steps: Tensor, lengths: Any) -> Tensor:
+    """`steps` [T, B, ...] with each row backwards within its length; what lies past it stays where it is."""
+    time = torch.arange(len(steps), device=steps.device).unsqueeze(1)
+    ends = torch.as_tensor(lengths, dtype=torch.int64, device=steps.device).clamp(0, len(steps))
+    source = torch.where(time < ends, ends - 1 - time, time)
+    return steps.gather(0, rowwise(source, steps).expand_as(steps))
