@@ -15,13 +15,13 @@ from throughtime._errors import (
     check_callable,
     check_dtype,
     check_flag,
-    check_number,
     problem,
     shape_of,
 )
 from throughtime.cells._base import dims, shown_options
 from throughtime.cells._draws import Draws
 from throughtime.cells._lstm import LSTMStateTuple
+from throughtime.cells._seeded import check_keep_prob
 from throughtime.cells._wrappers import CellWrapper
 
 KeepProb = float | Tensor
@@ -172,15 +172,11 @@ def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
     if isinstance(value, Tensor) and value.ndim:
         got, fix = f"shape {tuple(value.shape)}", "Pass a float or a tensor of rank 0."
         raise ValueError(problem(f"`{name}` must be a scalar", got=got, expected="shape ()", fix=fix))
-    check_number(name, value)
-    on_device = isinstance(value, Tensor) and value.device.type != "cpu"
-    number = 1.0 if on_device else float(torch.as_tensor(value).detach())
-    if not 0 < number <= 1:
-        error = InvalidArgumentError if isinstance(value, Tensor) else ValueError
-        what = f"`{name}` is not a probability to keep a value"
-        fix = "It is one minus the rate of torch.nn.Dropout."
-        raise error(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
-    return value if isinstance(value, Tensor) else float(value)
+    if not isinstance(value, Tensor):
+        return check_keep_prob(name, value)
+    if value.device.type == "cpu":
+        check_keep_prob(name, value.detach(), InvalidArgumentError)
+    return value
 
 
 def _check_verdict(node: Any, verdict: Any) -> Any:

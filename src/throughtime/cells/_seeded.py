@@ -25,11 +25,12 @@ class SeededCell(Draws, RNNCell):
         return torch.floor(drawn + keep_prob).to(like.dtype)
 
 
-def check_probability(name: str, value: Any) -> float:
-    """`value` as a probability above 0 and at most 1."""
-    number = float(check_number(name, value))
+def check_keep_prob(name: str, value: Any, error: type[ValueError] = ValueError) -> float:
+    """`value` as a probability to keep something: above 0 and at most 1."""
+    # As torch and TensorFlow hold it: what is 1 but for rounding, is 1.
+    number = float(torch.as_tensor(check_number(name, value)).detach())
     if not 0 < number <= 1:
         fix = "It is one minus the rate of torch.nn.Dropout."
         what = f"`{name}` is not a probability to keep a value"
-        raise ValueError(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
-    return number
+        raise error(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
+    return float(value)
