@@ -1,4 +1,4 @@
-"""What is taken as a tensor, and what goes with it: numpy arrays, devices, autocast."""
+"""What is taken as a tensor, and what goes with it: numpy arrays, devices, autocast, rows."""
 
 from __future__ import annotations
 
@@ -90,3 +90,16 @@ _LAZY = (UninitializedParameter, UninitializedBuffer)
 def is_lazy(tensor: Any) -> bool:
     """Whether a parameter is still to be made; torch's function of this name cannot be traced by torch.compile."""
     return isinstance(tensor, _LAZY)
+
+
+def rowwise(values: Tensor, like: Tensor) -> Tensor:
+    """`values` [B] or [B, W], with axes of one after them, so that each stands for a whole row of `like` [B, ...]."""
+    return values.view(*values.shape, *[1] * (like.ndim - values.ndim))
+
+
+def backwards(steps: Tensor, lengths: Any) -> Tensor:
+    """`steps` [T, B, ...] with each row backwards within its length; what lies past it stays where it is."""
+    time = torch.arange(len(steps), device=steps.device).unsqueeze(1)
+    ends = torch.as_tensor(lengths, dtype=torch.int64, device=steps.device).clamp(0, len(steps))
+    source = torch.where(time < ends, ends - 1 - time, time)
+    return steps.gather(0, rowwise(source, steps).expand_as(steps))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import throughtime as tt
 from compare import check_close, compare
@@ -131,6 +131,21 @@ def test_history_is_all_states_alignments() -> None:
     )
     _, final = tt.dynamic_rnn(keeper, inputs, None, keeper.zero_state(B, torch.float64), torch.float64)
     torch.testing.assert_close(final.alignment_history.stack().transpose(0, 1), states.alignments)
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["says so", "does not say"])
+def test_a_layer_is_as_wide_as_it_says_or_shows(says: bool) -> None:
+    layer: nn.Module = nn.Linear(U + D, 4, dtype=torch.float64)
+    layer = layer if says else nn.Sequential(layer, nn.Tanh())
+    mechanism = decode.LuongAttention(U, torch.randn(B, S, D, dtype=torch.float64), dtype=torch.float64)
+    cell = decode.AttentionWrapper(tt.GRUCell(U, dtype=torch.float64), mechanism, attention_layer=layer)
+    inputs, state = torch.randn(B, T, X, dtype=torch.float64), cell.zero_state(B, torch.float64)
+    outputs, _ = tt.dynamic_rnn(cell, inputs, LENGTHS, state, torch.float64)
+    assert (cell.attention_size, cell.output_size, outputs.shape) == (4, 4, (B, T, 4))
+    # A decoder's layer is asked in the same way.
+    helper = decode.TrainingHelper(torch.randn(B, T, X, dtype=torch.float64), LENGTHS)
+    top = nn.Linear(4, 3, dtype=torch.float64) if says else nn.Sequential(nn.Linear(4, 3, dtype=torch.float64))
+    assert decode.BasicDecoder(cell, helper, state, top).output_size.rnn_output == 3
 
 
 def test_a_state_of_six_fields_leaves_the_memory_to_the_mechanism() -> None:

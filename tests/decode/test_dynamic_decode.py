@@ -176,6 +176,39 @@ def test_the_scope_names_the_cells_variables() -> None:
     assert next(iter(tt.interop.tf_variables(cell))) == "decoder/gru_cell/gates/kernel"
 
 
+def test_a_scope_of_ones_own_holds_for_every_helper() -> None:
+    # Of a width that no other call here has: what is known from another call would hide who names the variables.
+    for helper in (decode.TrainingHelper(torch.ones(1, 2, 7), [2]), decode.GreedyEmbeddingHelper(torch.eye(7), [1], 0)):
+        cell = tt.GRUCell(7, input_size=7)
+        decoder = decode.BasicDecoder(cell, helper, cell.zero_state(1, torch.float32))
+        decode.dynamic_decode(decoder, maximum_iterations=1, scope="speaker")
+        assert next(iter(tt.interop.tf_variables(cell))) == "speaker/gru_cell/gates/kernel"
+
+
+def test_what_finalize_raises_is_heard() -> None:
+    class Unfinished(decode.BasicDecoder):
+        def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
+            raise NotImplementedError("the last step is still to be written")
+
+    cell, helper = tt.GRUCell(3), decode.GreedyEmbeddingHelper(torch.eye(3), [1], 0)
+    decoder = Unfinished(cell, helper, cell.zero_state(1, torch.float32))
+    with pytest.raises(NotImplementedError, match="still to be written"):
+        decode.dynamic_decode(decoder, maximum_iterations=1)
+
+
+def test_a_finalize_may_begin_with_that_of_its_base() -> None:
+    class Doubled(decode.BasicDecoder):
+        def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
+            outputs, final_state = super().finalize(outputs, final_state, sequence_lengths)
+            return outputs.sample_id * 2, final_state
+
+    cell, helper = tt.GRUCell(3), decode.GreedyEmbeddingHelper(torch.eye(3), [1], 0)
+    state = cell.zero_state(1, torch.float32)
+    plain, _, _ = decode.dynamic_decode(decode.BasicDecoder(cell, helper, state), maximum_iterations=3)
+    doubled, _, _ = decode.dynamic_decode(Doubled(cell, helper, state), maximum_iterations=3)
+    assert doubled.tolist() == (plain.sample_id * 2).tolist()
+
+
 # torch itself uses what it has deprecated, and looks at gradients that are not there.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_under_torch_compile_a_graph_ends_here_and_results_are_the_same() -> None:

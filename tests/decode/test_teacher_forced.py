@@ -88,6 +88,19 @@ def test_it_is_one_call_of_dynamic_rnn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "layer" in str(plan).split("after the loop")[1].split("forward,")[0]
 
 
+@pytest.mark.parametrize("said", [None, _dynamic_decode.PARALLEL_ITERATIONS])
+def test_the_default_of_tensorflow_leaves_the_choice_to_the_engine(
+    said: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    run = _teacher_forced.dynamic_rnn
+    monkeypatch.setattr(_teacher_forced, "dynamic_rnn", lambda *args, **kw: calls.append(args[5]) or run(*args, **kw))
+    cell, helper = tt.GRUCell(U), decode.TrainingHelper(torch.randn(B, T, X), LENGTHS)
+    decoder = decode.BasicDecoder(cell, helper, cell.zero_state(B, torch.float32))
+    decode.dynamic_decode(decoder, parallel_iterations=said)
+    assert calls == [None]
+
+
 @pytest.mark.parametrize(
     "reason", ["class of the decoder", "class of the helper", "array in the state", "whole numbers"]
 )

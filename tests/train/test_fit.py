@@ -279,6 +279,10 @@ def bad_measure(answer: Any) -> Any:
         ({"clip_norm": 0}, ValueError, "`clip_norm` is out of range: got 0, expected a number above 0"),
         ({"truncate": 0}, ValueError, "`truncate` is too small"),
         ({"precision": torch.float64}, ValueError, "`precision` is unknown: got torch.float64"),
+        ({"precision": []}, ValueError, "`precision` is unknown: got []"),
+        ({"keep_best": "yes"}, TypeError, "`keep_best` must be True or False: got 'yes'"),
+        ({"watchers": Watcher()}, TypeError, "`watchers` must be watchers: got Watcher, expected a list"),
+        ({"watchers": [Watcher]}, TypeError, "`watchers` must be watchers: got the class Watcher, expected a list"),
         ({"patience": 0}, ValueError, "`patience` is too small"),
         ({"resume": True}, ValueError, "checkpoints need a folder: got folder=None"),
         ({"checkpoint_every": 3}, ValueError, "checkpoints need a folder"),
@@ -316,6 +320,33 @@ def bad_measure(answer: Any) -> Any:
 def test_mistakes(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         fit(**parts() | {"epochs": 1} | change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"keep_best": "yes"}, {"watchers": 1}, {"keep": 0}, {"precision": "half"}, {"higher_is_better": 1}]
+)
+def test_mistakes_are_found_before_anything_is_done(change: dict[str, Any], tmp_path: Path) -> None:
+    setup = parts()
+    before = weights(setup["model"])
+    with pytest.raises((TypeError, ValueError)):
+        fit(**setup | change, epochs=1, folder=tmp_path / "run")
+    assert torch.equal(weights(setup["model"]), before)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": "x"}, TypeError, "`model` is no module: got str"),
+        ({"measure": 1}, TypeError, "`measure` must be callable"),
+        ({"batches": 3}, TypeError, "`batches` are no batches: got int"),
+        ({"precision": "half"}, ValueError, "`precision` is unknown: got 'half'"),
+        ({"truncate": 0}, ValueError, "`truncate` is too small"),
+    ],
+)
+def test_mistakes_of_an_evaluation(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        evaluate(**{"model": Counter(), "measure": measure, "batches": [pad(examples(5))]} | change)
 
 
 def test_a_loss_that_is_no_number_stops_the_run() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from throughtime.cells._draws import drawing
+from throughtime.cells._draws import noise_of, set_noise
 from throughtime.compiler import Source
 
 
@@ -21,7 +21,7 @@ class Noise:
         self._states: tuple[torch.Tensor, torch.Tensor | None, dict[str, Any]] | None = None
         if is_random:
             on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-            self._states = (torch.get_rng_state(), on_device, self._module_states())
+            self._states = (torch.get_rng_state(), on_device, noise_of(self.cell))
 
     def generator(self, source: Source) -> torch.Generator:
         """The cell's own generator that a program names."""
@@ -35,20 +35,13 @@ class Noise:
             yield
             return
         cpu, on_device, modules = self._states
-        now = self._module_states()
+        now = noise_of(self.cell)
         with torch.random.fork_rng([self._device] if on_device is not None else []):
             torch.set_rng_state(cpu)
             if on_device is not None:
                 torch.cuda.set_rng_state(on_device, self._device)
-            self._set_modules(modules)
+            set_noise(self.cell, modules)
             try:
                 yield
             finally:
-                self._set_modules(now)
-
-    def _module_states(self) -> dict[str, Any]:
-        return {path: module.noise_state() for path, module in drawing(self.cell)}
-
-    def _set_modules(self, states: dict[str, Any]) -> None:
-        for path, module in drawing(self.cell):
-            module.set_noise_state(states[path])
+                set_noise(self.cell, now)

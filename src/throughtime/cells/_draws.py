@@ -7,18 +7,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from throughtime._errors import problem
+from throughtime._errors import check_positive_int, problem
 
 
 class Draws:
-    """A module that draws: from torch's own generator, or from one of its own on each device, made when first asked."""
+    """A module that draws: from torch's own generator, or with a seed from one of its own on each device."""
 
-    _generators: dict[torch.device, torch.Generator]
     training: bool
 
+    def seed_with(self, seed: int | None, name: str = "seed") -> None:
+        """Say where random numbers come from; called once, by the constructor, with the name of its argument."""
+        self.seed = None if seed is None else check_positive_int(name, seed, minimum=0)
+        self._generators: dict[torch.device, torch.Generator] = {}
+
     def generator(self, device: torch.device) -> torch.Generator | None:
-        """Where numbers on a device are drawn from; None is torch's own generator."""
-        raise NotImplementedError
+        """Where numbers on a device are drawn from, made when first asked for; None is torch's own generator."""
+        if self.seed is None:
+            return None
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        return self._generators[device]
 
     def begin_sequence(self) -> None:
         """An unroll begins.
@@ -48,3 +56,14 @@ def drawing(cell: Any) -> list[tuple[str, Draws]]:
     """The modules inside a cell that draw, by their paths."""
     named = cell.named_modules() if isinstance(cell, nn.Module) else ()
     return [(path, module) for path, module in named if isinstance(module, Draws)]
+
+
+def noise_of(cell: Any) -> dict[str, Any]:
+    """The state of every source of randomness inside a cell, by its path; torch's own generators are not among them."""
+    return {path: module.noise_state() for path, module in drawing(cell)}
+
+
+def set_noise(cell: Any, states: dict[str, Any]) -> None:
+    """Go back to what `noise_of` has seen."""
+    for path, module in drawing(cell):
+        module.set_noise_state(states[path])

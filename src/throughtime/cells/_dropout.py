@@ -16,14 +16,13 @@ from throughtime._errors import (
     check_callable,
     check_dtype,
     check_flag,
-    check_number,
-    check_positive_int,
     problem,
     shape_of,
 )
 from throughtime.cells._base import dims, shown_options
 from throughtime.cells._draws import Draws
 from throughtime.cells._lstm import LSTMStateTuple
+from throughtime.cells._seeded import check_keep_prob
 from throughtime.cells._wrappers import CellWrapper
 
 KeepProb = float | Tensor
@@ -68,10 +67,9 @@ class DropoutWrapper(Draws, CellWrapper):
         self.output_keep_prob = _check_keep_prob("output_keep_prob", output_keep_prob)
         self.state_keep_prob = _check_keep_prob("state_keep_prob", state_keep_prob)
         self.variational_recurrent = check_flag("variational_recurrent", variational_recurrent)
-        self.seed = None if seed is None else check_positive_int("seed", seed, minimum=0)
+        self.seed_with(seed)
         self._input_size = input_size
         self._visitor = _check_visitor(dropout_state_filter_visitor)
-        self._generators: dict[torch.device, torch.Generator] = {}
         self._masks: dict[tuple[str, int], Tensor] = {}
         if variational_recurrent:
             _check_variational(self.input_keep_prob, input_size, dtype)
@@ -160,14 +158,6 @@ class DropoutWrapper(Draws, CellWrapper):
         uniform = torch.rand(shape, dtype=dtype, device=like.device, generator=self.generator(like.device))
         return (torch.floor(uniform + keep_prob) / keep_prob).to(like.dtype)
 
-    def generator(self, device: torch.device) -> torch.Generator | None:
-        """Where the masks on a device are drawn from; None is torch's own generator."""
-        if self.seed is None:
-            return None
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
-        return self._generators[device]
-
 
 def default_state_filter(substate: Any) -> Any:
     """Which parts of a state dropout touches: all but an LSTM's memory, and what is no tensor."""
@@ -185,15 +175,11 @@ def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
     if isinstance(value, Tensor) and value.ndim:
         got, fix = f"shape {tuple(value.shape)}", "Pass a float or a tensor of rank 0."
         raise ValueError(problem(f"`{name}` must be a scalar", got=got, expected="shape ()", fix=fix))
-    check_number(name, value)
-    on_device = isinstance(value, Tensor) and value.device.type != "cpu"
-    number = 1.0 if on_device else float(torch.as_tensor(value).detach())
-    if not 0 < number <= 1:
-        error = InvalidArgumentError if isinstance(value, Tensor) else ValueError
-        what = f"`{name}` is not a probability to keep a value"
-        fix = "It is one minus the rate of torch.nn.Dropout."
-        raise error(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
-    return value if isinstance(value, Tensor) else float(value)
+    if not isinstance(value, Tensor):
+        return check_keep_prob(name, value)
+    if value.device.type == "cpu":
+        check_keep_prob(name, value.detach(), InvalidArgumentError)
+    return value
 
 
 def _check_verdict(node: Any, verdict: Any) -> Any:

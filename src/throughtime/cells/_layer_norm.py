@@ -13,7 +13,7 @@ from throughtime._errors import check_flag, check_number
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import Initializer, LazyCell, chosen, glorot_uniform, zeros
-from throughtime.cells._seeded import SeededCell, check_probability
+from throughtime.cells._seeded import SeededCell, check_keep_prob
 from throughtime.cells._vectors import MemoryCell, VectorsCell
 
 GATE_NORMS = ("input", "transform", "forget", "output")
@@ -88,8 +88,8 @@ class LayerNormBasicLSTMCell(MemoryCell, SeededCell):
         self.forget_bias = check_number("forget_bias", forget_bias)
         self.activation = resolve_activation(activation)
         self.layer_norm = check_flag("layer_norm", layer_norm)
-        self.dropout_keep_prob = check_probability("dropout_keep_prob", dropout_keep_prob)
-        self.seed_with(dropout_prob_seed)
+        self.dropout_keep_prob = check_keep_prob("dropout_keep_prob", dropout_keep_prob)
+        self.seed_with(dropout_prob_seed, "dropout_prob_seed")
         self.declare("kernel", glorot_uniform)
         if self.layer_norm:
             declare_norms(self, (*GATE_NORMS, "state"), norm_gain, norm_shift)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime._errors import check_number, check_positive_int, problem
+from throughtime._errors import check_number, problem
 from throughtime.cells._base import RNNCell
 from throughtime.cells._draws import Draws
 
@@ -17,19 +17,6 @@ class SeededCell(Draws, RNNCell):
 
     unwatched = RNNCell.unwatched | {"_generators"}
 
-    def seed_with(self, seed: int | None) -> None:
-        """Say where random numbers come from; called once, by the constructor."""
-        self.seed = None if seed is None else check_positive_int("seed", seed, minimum=0)
-        self._generators: dict[torch.device, torch.Generator] = {}
-
-    def generator(self, device: torch.device) -> torch.Generator | None:
-        """Where numbers on a device are drawn from; None is torch's own generator."""
-        if self.seed is None:
-            return None
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
-        return self._generators[device]
-
     def draw_kept(self, like: Tensor, keep_prob: float) -> Tensor:
         """Ones where a value is kept and zeros where it is not, of the shape and dtype of `like`."""
         # Half precision is too coarse for probabilities near 1: draw in float32 at least.
@@ -38,11 +25,12 @@ class SeededCell(Draws, RNNCell):
         return torch.floor(drawn + keep_prob).to(like.dtype)
 
 
-def check_probability(name: str, value: Any) -> float:
-    """`value` as a probability above 0 and at most 1."""
-    number = float(check_number(name, value))
+def check_keep_prob(name: str, value: Any, error: type[ValueError] = ValueError) -> float:
+    """`value` as a probability to keep something: above 0 and at most 1."""
+    # As torch and TensorFlow hold it: what is 1 but for rounding, is 1.
+    number = float(torch.as_tensor(check_number(name, value)).detach())
     if not 0 < number <= 1:
         fix = "It is one minus the rate of torch.nn.Dropout."
         what = f"`{name}` is not a probability to keep a value"
-        raise ValueError(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
-    return number
+        raise error(problem(what, got=number, expected="0 < keep_prob <= 1", fix=fix))
+    return float(value)

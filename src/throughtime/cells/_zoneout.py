@@ -12,7 +12,7 @@ from throughtime._errors import check_number, problem
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import glorot_uniform, ones, zeros
-from throughtime.cells._seeded import SeededCell, check_probability
+from throughtime.cells._seeded import SeededCell, check_keep_prob
 from throughtime.cells._vectors import MemoryCell, VectorsCell
 from throughtime.cells._wrappers import CellWrapper
 
@@ -110,7 +110,7 @@ class RecurrentDropoutLSTMCell(MemoryCell, SeededCell):
     ) -> None:
         super().__init__(num_units, name, dtype, None)
         self.recurrent_rows = self.num_units
-        self.keep_prob = check_probability("keep_prob", keep_prob)
+        self.keep_prob = check_keep_prob("keep_prob", keep_prob)
         self.forget_bias = check_number("forget_bias", forget_bias)
         self.activation = resolve_activation(activation)
         self.seed_with(seed)
@@ -164,7 +164,7 @@ class RecurrentDropoutGRUCell(VectorsCell, SeededCell):
     ) -> None:
         super().__init__(num_units, name, dtype, None)
         self.recurrent_rows = self.num_units
-        self.keep_prob = check_probability("keep_prob", keep_prob)
+        self.keep_prob = check_keep_prob("keep_prob", keep_prob)
         self.activation = resolve_activation(activation)
         self.seed_with(seed)
         for scope, bias in (("gates", ones), ("candidate", zeros)):

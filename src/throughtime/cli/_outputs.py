@@ -44,17 +44,16 @@ def results(path: Path, columns: list[str]) -> Iterator[Rows]:
     if str(path) == "-":
         yield _Csv(sys.stdout, columns, ",")
         return
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    # With it comes torch, and help pages are to open at once.
+    from throughtime.train._files import whole  # noqa: PLC0415
+
+    with whole(path) as new:
         if path.suffix.lower() == ".parquet":
             with _parquet(new, columns) as rows:
                 yield rows
         else:
             with new.open("w", encoding="utf-8", newline="") as file:
                 yield _Csv(file, columns, "\t" if path.suffix.lower() == ".tsv" else ",")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 class _Csv:

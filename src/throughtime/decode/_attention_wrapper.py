@@ -23,7 +23,7 @@ from throughtime.cells._base import RNNCell, check_cell, initial_state
 from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import input_width
 from throughtime.decode._attention_state import AttentionWrapperState
-from throughtime.decode._dense import Dense
+from throughtime.decode._dense import Dense, layer_size
 from throughtime.decode._mechanism import AttentionMechanism, batch_mismatch
 from throughtime.decode._memory import Memory
 from throughtime.unroll._arguments import fit_state
@@ -334,14 +334,7 @@ def _register(wrapper: nn.Module, names: list[str], modules: list[nn.Module]) ->
 
 def _layer_width(layer: Any, query_size: int, mechanism: AttentionMechanism) -> int:
     """The features of one attention."""
-    if layer is None:
-        return mechanism.depth
-    known = getattr(layer, "units", getattr(layer, "out_features", None))
-    if isinstance(known, int):
-        return known
-    values = mechanism.values
-    with torch.no_grad():
-        width: int = layer(values.new_zeros(1, query_size + mechanism.depth)).shape[-1]
+    width: int = mechanism.depth if layer is None else layer_size(layer, lambda: query_size + mechanism.depth)
     return width
 
 

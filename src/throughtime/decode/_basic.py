@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import check_callable, problem, type_name
-from throughtime.cells._base import check_cell, device_of, dims, floating_dtype
+from throughtime._errors import problem, type_name
+from throughtime.cells._base import check_cell, floating_dtype
 from throughtime.decode._decoder import Decoder
+from throughtime.decode._dense import layer_size
 from throughtime.decode._helper import Helper
 
 
@@ -98,19 +99,8 @@ def check_output_layer(layer: Any) -> None:
         raise TypeError(
             problem("`output_layer` is no layer", got=type_name(layer), expected="an nn.Module, or None", fix=fix)
         )
-    if layer is not None:
-        check_callable("output_layer", layer, expected="an nn.Module", fix="Pass a module.")
 
 
 def layered_size(cell: Any, layer: nn.Module | None) -> Any:
     """The size of what comes out of a cell and the layer on it."""
-    if layer is None:
-        return cell.output_size
-    known = getattr(layer, "out_features", getattr(layer, "units", None))
-    if isinstance(known, int) and known > 0:
-        return known
-    dtype = floating_dtype(list(layer.parameters())) or torch.get_default_dtype()
-    blank = torch.zeros(1, *dims(cell.output_size), dtype=dtype, device=device_of(layer))
-    with torch.no_grad():
-        shape = layer(blank).shape[1:]
-    return shape[0] if len(shape) == 1 else shape
+    return cell.output_size if layer is None else layer_size(layer, lambda: cell.output_size)

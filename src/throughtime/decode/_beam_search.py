@@ -17,7 +17,8 @@ from throughtime._errors import (
     shape_of,
     type_name,
 )
-from throughtime.cells._base import check_cell
+from throughtime._tensors import rowwise
+from throughtime.cells._base import check_cell, floating_dtype
 from throughtime.decode._attention_state import AttentionWrapperState
 from throughtime.decode._basic import check_output_layer
 from throughtime.decode._beam_step import best_continuations, coverage_penalty
@@ -154,9 +155,7 @@ class BeamSearchDecoder(Decoder):
 
     @property
     def _dtype(self) -> torch.dtype:
-        leaves = [leaf for leaf in _nest.flatten(self.initial_cell_state) if isinstance(leaf, Tensor)]
-        floating = (leaf.dtype for leaf in leaves if leaf.is_floating_point())
-        return next(floating, torch.get_default_dtype())
+        return floating_dtype(self.initial_cell_state) or torch.get_default_dtype()
 
     def initialize(self, name: str | None = None) -> tuple[Tensor, Any, BeamSearchDecoderState]:
         """The first beam of each row is all there is: the others have ended, and are impossible."""
@@ -257,7 +256,7 @@ class BeamSearchDecoder(Decoder):
             if new_leaf.data_ptr() == old_leaf.data_ptr():
                 return after
             before = _of_parents(parents, old_leaf)
-            return torch.where(ended.view(*ended.shape, *[1] * (after.ndim - 2)), before, after)
+            return torch.where(rowwise(ended, after), before, after)
 
         return _nest.map_leaves(choose, new, old)
 

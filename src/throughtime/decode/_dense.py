@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from throughtime._errors import check_dtype, check_flag, check_positive_int, problem, shape_of
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
+from throughtime.cells._base import device_of, dims, floating_dtype
 from throughtime.cells._parameters import BuiltOnce, glorot_uniform, zeros
 
 
@@ -80,3 +82,15 @@ class Dense(BuiltOnce, nn.Module):
     def extra_repr(self) -> str:
         """The width of what comes out."""
         return f"units={self.units}"
+
+
+def layer_size(layer: nn.Module, input_size: Callable[[], Any]) -> Any:
+    """The size of a row of what a layer gives: its own word, or else what it makes of a row of zeros."""
+    known = getattr(layer, "out_features", getattr(layer, "units", None))
+    if isinstance(known, int) and known > 0:
+        return known
+    dtype = floating_dtype(list(layer.parameters())) or torch.get_default_dtype()
+    blank = torch.zeros(1, *dims(input_size()), dtype=dtype, device=device_of(layer))
+    with torch.no_grad():
+        shape = layer(blank).shape[1:]
+    return shape[0] if len(shape) == 1 else shape

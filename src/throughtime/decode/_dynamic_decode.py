@@ -9,6 +9,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_flag, check_name, problem, shape_of, type_name
+from throughtime._tensors import rowwise
 from throughtime.backends._swap import swapping
 from throughtime.cells._base import begin_sequence, dims
 from throughtime.decode._decoder import Decoder
@@ -17,6 +18,10 @@ from throughtime.decode._teacher_forced import decode_at_once
 from throughtime.decode._whole import whole_numbers
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 
+# TensorFlow's default, for a loop over steps. Where all steps are known nothing is gained by computing less at a time,
+# and a default cannot be told from the same number said aloud: it leaves the choice to the engine.
+PARALLEL_ITERATIONS = 32
+
 
 @beside_graphs
 def dynamic_decode(
@@ -24,7 +29,7 @@ def dynamic_decode(
     output_time_major: bool = False,
     impute_finished: bool = False,
     maximum_iterations: Any = None,
-    parallel_iterations: int | None = 32,
+    parallel_iterations: int | None = PARALLEL_ITERATIONS,
     swap_memory: bool = False,
     scope: str | None = None,
 ) -> tuple[Any, Any, Tensor]:
@@ -41,7 +46,7 @@ def dynamic_decode(
         impute_finished: Insist on zeros and kept states past the end: an output or a state that does not have one row
             for each sequence is an error, where otherwise it would pass as it is.
         maximum_iterations: The most steps to run; None for as many as it takes.
-        parallel_iterations: As in `dynamic_rnn`, for decoding that is run by it.
+        parallel_iterations: As in `dynamic_rnn`, for decoding that is run by it; 32, like None, lets the engine choose.
         swap_memory: Keep what the backward pass needs in pinned host memory.
         scope: The name of the cell's variables in a TensorFlow checkpoint; "decoder" if None.
 
@@ -64,15 +69,15 @@ def dynamic_decode(
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     scope = check_name("scope", scope) or "decoder"
     limit = _check_limit(maximum_iterations)
-    result = decode_at_once(decoder, limit, parallel_iterations=parallel_iterations, swap_memory=swap_memory)
+    if parallel_iterations == PARALLEL_ITERATIONS:
+        parallel_iterations = None
+    result = decode_at_once(
+        decoder, limit, parallel_iterations=parallel_iterations, swap_memory=swap_memory, scope=scope
+    )
     if result is None:
         result = _decode(decoder, limit, impute_finished, swap_memory)
     outputs, state, lengths = result
-    try:
-        outputs, state = decoder.finalize(outputs, state, lengths)
-    except NotImplementedError:
-        # Decoders without a finalize of their own have said all there is.
-        outputs = result[0]
+    outputs, state = decoder.finalize(outputs, state, lengths)
     note_scope(getattr(decoder, "cell", None), scope)
     if not output_time_major:
         outputs = _nest.map_leaves(lambda leaf: leaf.transpose(0, 1), outputs)
@@ -119,7 +124,7 @@ def freeze(ended: Tensor, old: Any, new: Any, what: str, *, insist: bool) -> Any
         kept = new_leaf.new_zeros(()) if old_leaf is None else old_leaf
         fits = new_leaf.shape[: ended.ndim] == ended.shape and (old_leaf is None or old_leaf.shape == new_leaf.shape)
         if fits:
-            return torch.where(ended.view(*ended.shape, *[1] * (new_leaf.ndim - ended.ndim)), kept, new_leaf)
+            return torch.where(rowwise(ended, new_leaf), kept, new_leaf)
         if not insist:
             return new_leaf
         fix = "Give one row for each sequence, of one shape from step to step, or pass `impute_finished=False`."

@@ -12,7 +12,7 @@ from throughtime._errors import check_callable, check_dtype, problem, shape_of
 from throughtime._tensors import as_tensor
 from throughtime.decode._embedding import Lookup, check_end_token, check_logits, check_start_tokens
 from throughtime.decode._helper import Helper
-from throughtime.decode._sampling import Draws, check_temperature, check_top_k, check_top_p, narrowed
+from throughtime.decode._sampling import Chance, check_temperature, check_top_k, check_top_p, narrowed
 from throughtime.decode._whole import check_values_known, row_shape
 
 
@@ -100,7 +100,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         super().__init__(embedding, start_tokens, end_token)
         self._temperature = check_temperature(softmax_temperature)
         self._top_k, self._top_p = check_top_k(top_k), check_top_p(top_p)
-        self._tokens = Draws("seed", seed, generator)
+        self._tokens = Chance("seed", seed, generator)
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Tensor:
         """Random tokens."""

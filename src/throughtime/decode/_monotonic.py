@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from throughtime._errors import check_flag, check_number, check_positive_int, problem, type_name
+from throughtime._errors import check_flag, check_number, problem, type_name
 from throughtime._tensors import as_tensor
 from throughtime.cells._draws import Draws
 from throughtime.decode._mechanism import AttentionMechanism, BahdanauAttention, LuongAttention
@@ -114,12 +114,16 @@ class _Monotonic(Draws, AttentionMechanism):
 
     def _setup_monotonic(self, noise: float, seed: int | None, score_bias_init: float, mode: str) -> None:
         self.sigmoid_noise = float(check_number("sigmoid_noise", noise, minimum=0))
-        self.sigmoid_noise_seed = None if seed is None else check_positive_int("sigmoid_noise_seed", seed, minimum=0)
+        self.seed_with(seed, "sigmoid_noise_seed")
         self.mode = check_mode(mode)
         bias = torch.tensor(float(check_number("score_bias_init", score_bias_init)), dtype=self.dtype)
         with torch.inference_mode(False):
             self.attention_score_bias = nn.Parameter(bias)
-        self._generators: dict[torch.device, torch.Generator] = {}
+
+    @property
+    def sigmoid_noise_seed(self) -> int | None:
+        """The seed of the noise; None for torch's own generator."""
+        return self.seed
 
     def score(self, query: Tensor, keys: Tensor) -> Tensor:
         """The score that is not monotonic, plus a bias."""
@@ -140,14 +144,6 @@ class _Monotonic(Draws, AttentionMechanism):
             score = score + self.sigmoid_noise * noise
         chosen = (score > 0).to(score.dtype) if self.mode == "hard" else torch.sigmoid(score)
         return monotonic_attention(chosen, state, self.mode)
-
-    def generator(self, device: torch.device) -> torch.Generator | None:
-        """Where the noise on a device is drawn from; None is torch's own generator."""
-        if self.sigmoid_noise_seed is None:
-            return None
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.sigmoid_noise_seed)
-        return self._generators[device]
 
 
 class BahdanauMonotonicAttention(_Monotonic, BahdanauAttention):

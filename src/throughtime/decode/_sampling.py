@@ -10,7 +10,7 @@ from torch import Tensor
 from throughtime._errors import check_number, check_positive_int, problem, type_name
 
 
-class Draws:
+class Chance:
     """Where random numbers come from: a seed, a generator, or torch's own generator."""
 
     def __init__(self, name: str, seed: Any = None, generator: Any = None) -> None:

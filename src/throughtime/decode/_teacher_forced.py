@@ -36,7 +36,7 @@ class LayeredCell(CellWrapper):
 
 
 def decode_at_once(
-    decoder: Decoder, limit: int | None, *, parallel_iterations: int | None, swap_memory: bool
+    decoder: Decoder, limit: int | None, *, parallel_iterations: int | None, swap_memory: bool, scope: str
 ) -> tuple[Any, Any, Tensor] | None:
     """What the steps of `decoder` would give, time-major, from one `dynamic_rnn`; None if only steps can tell.
 
@@ -58,11 +58,10 @@ def decode_at_once(
         lengths,
         state,
         dtype,
-        # TensorFlow's default for a loop over steps; here nothing is gained by computing less at a time.
-        None if parallel_iterations == 32 else parallel_iterations,
+        parallel_iterations,
         swap_memory,
         time_major=True,
-        scope="decoder",
+        scope=scope,
     )
     # Past the end outputs are zeros, and so is the place of the largest of them.
     sample_ids = helper.sample(torch.tensor(steps), outputs, final_state)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_callable, check_flag, check_number, problem, shape_of, type_name
-from throughtime._tensors import as_tensor
+from throughtime._tensors import as_tensor, rowwise
 from throughtime.decode._embedding import Lookup, check_logits
 from throughtime.decode._helper import Helper
-from throughtime.decode._sampling import Draws
+from throughtime.decode._sampling import Chance
 from throughtime.decode._whole import check_values_known
 from throughtime.unroll._arguments import check_lengths
 
@@ -88,7 +88,7 @@ class TrainingHelper(Helper):
         def read(leaf: Tensor) -> Tensor:
             if time >= self.max_time or bool(ended.all()):
                 return leaf.new_zeros(leaf.shape[1:])
-            return torch.where(ended.view(-1, *[1] * (leaf.ndim - 2)), leaf.new_zeros(()), leaf[time])
+            return torch.where(rowwise(ended, leaf[time]), leaf.new_zeros(()), leaf[time])
 
         return _nest.map_leaves(read, self.inputs)
 
@@ -138,7 +138,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         super().__init__(inputs, sequence_length, time_major, name)
         self._embedding = Lookup(embedding)
         self._probability = _check_probability(sampling_probability, self.batch_size)
-        self._tokens, self._choices = Draws("seed", seed), Draws("scheduling_seed", scheduling_seed)
+        self._tokens, self._choices = Chance("seed", seed), Chance("scheduling_seed", scheduling_seed)
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Tensor:
         """Tokens as likely as the outputs say, and -1 where none is taken."""
@@ -189,7 +189,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
     ) -> None:
         super().__init__(inputs, sequence_length, time_major, name)
         self._probability = _check_probability(sampling_probability, self.batch_size)
-        self._choices = Draws("seed", seed)
+        self._choices = Chance("seed", seed)
         if next_inputs_fn is not None:
             check_callable("next_inputs_fn", next_inputs_fn, expected="a function", fix="Pass next_inputs_fn(outputs).")
         self._next_inputs_fn = next_inputs_fn
@@ -244,7 +244,7 @@ def _chosen(taken: Tensor, one: Any, other: Any) -> Any:
         if not isinstance(new, Tensor) or new.shape != known.shape:
             what, fix = "what is sampled does not look like the inputs", "Make it so, with `next_inputs_fn` if need be."
             raise ValueError(problem(what, got=type_name(new), expected=f"a tensor {shape_of(known)}", fix=fix))
-        return torch.where(taken.view(-1, *[1] * (known.ndim - 1)), new, known)
+        return torch.where(rowwise(taken, known), new, known)
 
     return _nest.map_leaves(choose, other, _nest.conform(other, one, "what is sampled"))
 

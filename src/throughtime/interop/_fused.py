@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from throughtime._errors import check_flag, problem, type_name
+from throughtime._tensors import backwards
 from throughtime.cells import LSTMBlockCell
 from throughtime.cells._base import check_cell
 from throughtime.unroll import dynamic_rnn, static_rnn
@@ -155,10 +156,5 @@ def _as_tensor(inputs: Any) -> tuple[Tensor, bool]:
 
 
 def _reversed(steps: Tensor, lengths: list[int] | None) -> Tensor:
-    """Each row backwards within its length; what lies past it stays where it is."""
-    if lengths is None:
-        return steps.flip(0)
-    time = torch.arange(steps.shape[0], device=steps.device).unsqueeze(1)
-    ends = torch.tensor(lengths, device=steps.device).clamp(0, steps.shape[0])
-    source = torch.where(time < ends, ends - 1 - time, time)
-    return steps.gather(0, source.view(*source.shape, *[1] * (steps.ndim - 2)).expand_as(steps))
+    """Each row backwards, within its length if there are lengths."""
+    return steps.flip(0) if lengths is None else backwards(steps, lengths)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from throughtime._errors import InvalidArgumentError, problem, shape_of
 from throughtime.train._codec import decode, encode
+from throughtime.train._files import sync_file, sync_folder, whole
 
 MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
 # One at the end of an epoch may be of the same step as one before it, and is newer.
@@ -48,14 +48,8 @@ def save_weights(model: nn.Module, path: Path | str) -> None:
     ...     tt.train.save_weights(cell, f"{folder}/cell.safetensors")
     ...     tt.train.load_weights(tt.GRUCell(4, input_size=3), f"{folder}/cell.safetensors")
     """
-    path = Path(path)
-    new = path.with_name(f".{path.name}.new")
-    try:
+    with whole(Path(path)) as new:
         _write(new, weights_of(model))
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-    _sync_folder(path.parent)
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:
@@ -125,14 +119,15 @@ class Checkpoints:
                 _write(new / BEST, best)
             _write(new / TENSORS, tensors)
             (new / STATE).write_text(json.dumps(words), encoding="utf-8")
-            _sync_file(new / STATE)
-            _sync_folder(new)
+            for file in new.iterdir():
+                sync_file(file)
+            sync_folder(new)
             new.rename(target)
         except OSError:
             # Half a checkpoint only takes room, and room is what is short.
             shutil.rmtree(new, ignore_errors=True)
             raise
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         self._thin_out()
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Tensor] | None, dict[str, Any]] | None:
@@ -158,7 +153,6 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
         # A disk that is full is no matter of the format.
         code = re.search(r"os error (\d+)", str(error))
         raise OSError(*((int(code[1]), os.strerror(int(code[1]))) if code else (None, str(error))), str(path)) from None
-    _sync_file(path)
 
 
 def _read(path: Path, what: str) -> dict[str, Tensor]:
@@ -177,21 +171,3 @@ def _read_words(path: Path) -> Any:
     except (OSError, ValueError) as error:
         what, fix = "the checkpoint cannot be read", "Delete its folder: a run goes on from the one before."
         raise InvalidArgumentError(problem(what, got=f"{path}: {error}", expected="JSON", fix=fix)) from None
-
-
-def _sync_file(path: Path) -> None:
-    _with_descriptor(path, os.O_RDWR, os.fsync)
-
-
-def _sync_folder(path: Path) -> None:
-    """Names are on disk only when their folder is; Windows has no such thing."""
-    if os.name == "posix":
-        _with_descriptor(path, os.O_RDONLY, os.fsync)
-
-
-def _with_descriptor(path: Path, flags: int, act: Callable[[int], None]) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        act(descriptor)
-    finally:
-        os.close(descriptor)

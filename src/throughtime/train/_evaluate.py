@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from throughtime.train._batches import Batch, brought
-from throughtime.train._step import Measure, Sums, autocast, device_of, measured_by, together
-from throughtime.train._workers import Worker, largest, this_worker
+from throughtime._errors import problem, type_name
+from throughtime.train._arguments import check_model, check_precision, check_truncate
+from throughtime.train._batches import brought
+from throughtime.train._measure import Measure, Sums, autocast, measured_by, model_device, together, windows_of
+from throughtime.train._workers import Worker, this_worker
 
 
 def evaluate(
@@ -32,7 +33,12 @@ def evaluate(
     >>> tt.train.evaluate(torch.nn.Identity(), measure, [batch])
     {'loss': 2.0}
     """
-    worker, device = this_worker(), device_of(model)
+    check_model(model, measure)
+    precision, truncate = check_precision(precision), check_truncate(truncate)
+    if not hasattr(batches, "__iter__"):
+        expected, fix = "batches to go through once", "Pass a list, or tt.train.loader(...)."
+        raise TypeError(problem("`batches` are no batches", got=type_name(batches), expected=expected, fix=fix))
+    worker, device = this_worker(), model_device(model)
     alone = Worker(0, 1, device)
     # Somebody may have frozen a part of it.
     modes = [(module, module.training) for module in model.modules()]
@@ -50,19 +56,3 @@ def evaluate(
         for module, was_training in modes:
             module.training = was_training
     return sums.over_all(worker).means()
-
-
-def windows_of(batch: Batch, truncate: int | None, worker: Worker) -> list[Batch]:
-    """The pieces of a batch for truncated backpropagation, as many on every worker; all of it if there is none."""
-    if truncate is None:
-        return [batch]
-    missing = largest(batch.inputs.shape[1], worker) - batch.inputs.shape[1]
-    if missing:
-        targets = None if batch.targets is None else _lengthened(batch.targets, missing)
-        batch = batch._replace(inputs=_lengthened(batch.inputs, missing), targets=targets)
-    return list(batch.windows(truncate))
-
-
-def _lengthened(sequences: Tensor, steps: int) -> Tensor:
-    """`sequences` [B, T, ...] with so many more steps of padding."""
-    return functional.pad(sequences, (0, 0) * (sequences.ndim - 2) + (0, steps))

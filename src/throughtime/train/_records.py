@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple
 import torch
 
 from throughtime._errors import InvalidArgumentError, problem
+from throughtime.train._files import whole
 
 
 class Step(NamedTuple):
@@ -105,7 +106,8 @@ class Log:
             # Records after the checkpoint that a run goes on from are written again, by the run.
             records: list[Step | Epoch] = [*history.steps, *history.epochs]
             lines = [_line(record) for record in sorted(records, key=_place)]
-            write_atomically(folder / History.FILE, "".join(lines))
+            with whole(folder / History.FILE) as new:
+                new.write_text("".join(lines), encoding="utf-8")
             self._file = (folder / History.FILE).open("a", encoding="utf-8")
 
     def write(self, record: Step | Epoch) -> None:
@@ -149,13 +151,3 @@ def _line(record: Step | Epoch) -> str:
 def _place(record: Step | Epoch) -> tuple[int, bool]:
     """Steps in order, an epoch after its last step."""
     return (record.step, True) if isinstance(record, Epoch) else (record.number, False)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """A file that is there whole or not at all; what a killed run has left of it is written over."""
-    new = path.with_name(f".{path.name}.new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)

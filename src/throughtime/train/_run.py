@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,20 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from throughtime import _nest
-from throughtime._errors import InvalidArgumentError, problem
+from throughtime._errors import problem
 from throughtime.train._batches import Batch, brought
-from throughtime.train._checkpoint import Checkpoints, set_weights, weights_of
-from throughtime.train._evaluate import evaluate, windows_of
-from throughtime.train._randomness import of_its_own, random_state, set_random_state
+from throughtime.train._checkpoint import Checkpoints, weights_of
+from throughtime.train._evaluate import evaluate
+from throughtime.train._measure import Measure, Sums, measured_by, windows_of
+from throughtime.train._randomness import of_its_own, set_random_state
 from throughtime.train._records import Epoch, History, Log, Step, memory_used
-from throughtime.train._step import Measure, Outcome, Stepper, Sums, measured_by
+from throughtime.train._snapshots import Place, Snapshot, Snapshots
+from throughtime.train._step import Outcome, Stepper
 from throughtime.train._watch import Watcher
-from throughtime.train._workers import Worker, gathered, this_worker, wait_for_all
+from throughtime.train._workers import Worker, this_worker
 
 # Seconds between two looks at the memory.
 LOOK_EVERY = 0.2
-
-
-@dataclass
-class Place:
-    """Where a run stands: in which epoch, at which batch and window of it, and what it has seen so far."""
-
-    epoch: int = 1
-    batch: int = 0
-    window: int = 0
-    step: int = 0
-    sums: Sums = field(default_factory=lambda: Sums({}))
-    seconds: float = 0.0
-    best_value: float = math.nan
-    epochs_without_better: int = 0
 
 
 @dataclass
@@ -75,9 +63,10 @@ class Run:
         self._random: dict[str, Tensor] | None = None
         self._leaves: list[Tensor] | None = None
         self._saved = 0
+        # When the step began that is recorded next.
+        self._mark = time.perf_counter()
         # When memory was last looked at, and what was seen.
         self._looked, self._held = -math.inf, 0
-        self._checkpoints = None if self.folder is None else Checkpoints(self.folder, self.keep)
         self._log = Log(None, self.history)
         if not self.worker.is_first:
             self.watchers = ()
@@ -86,6 +75,18 @@ class Run:
         self._stepper = Stepper(
             self.model, self.measure, self.optimizer, self.worker, self.clip_norm, self.precision, carry=carry
         )
+        self._snapshots = None
+        if self.folder is not None:
+            self._snapshots = Snapshots(
+                checkpoints=Checkpoints(self.folder, self.keep),
+                worker=self.worker,
+                model=self.model,
+                optimizer=self.optimizer,
+                schedule=self.schedule,
+                scaler=self._stepper.scaler,
+                device=self._stepper.device,
+                train=self.train,
+            )
 
     def go(self) -> History:
         """Train to the end, from wherever the run stands."""
@@ -250,63 +251,23 @@ class Run:
     def save(self, suffix: str = "") -> None:
         """Write a checkpoint of everything that what follows depends on."""
         self._saved = self.place.step
-        if self._checkpoints is None:
+        if self._snapshots is None:
             return
-        mine = random_state(self.model)
-        everyones = {name: gathered(numbers, self.worker) for name, numbers in mine.items()}
-        if self.worker.is_first:
-            state = {
-                "place": asdict(self.place) | {"sums": list(self.place.sums)},
-                "stopped_early": self.history.stopped_early,
-                "batches": len(self.train),
-                "optimizer": self.optimizer.state_dict(),
-                "schedule": None if self.schedule is None else self.schedule.state_dict(),
-                "scaler": self._stepper.scaler.state_dict(),
-                "random": [{name: everyones[name][rank] for name in mine} for rank in range(self.worker.size)],
-                "carried": None if self.carried is None else _nest.flatten(self.carried),
-            }
-            self._log.sync()
-            self._checkpoints.save(f"{self.place.step:08d}{suffix}", weights_of(self.model), self.best, state)
-        wait_for_all(self.worker)
+        # Records are on disk before the checkpoint that they belong to.
+        self._log.sync()
+        carried = None if self.carried is None else _nest.flatten(self.carried)
+        self._snapshots.save(Snapshot(self.place, self.best, carried, self.history.stopped_early), suffix)
         self._mark = time.perf_counter()
 
     def restore(self) -> None:
         """Go back to the newest checkpoint, if there is one."""
-        loaded = None if self._checkpoints is None else self._checkpoints.load()
+        loaded = None if self._snapshots is None else self._snapshots.load()
         if loaded is None:
             return
-        weights, self.best, state = loaded
-        if state["batches"] != len(self.train):
-            what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
-            expected = f"{state['batches']} batches"
-            raise InvalidArgumentError(problem(what, got=len(self.train), expected=expected, fix=fix))
-        self._check_begun("schedule", now=self.schedule is not None, before=state["schedule"] is not None)
-        scaled = self._stepper.scaler.is_enabled()
-        self._check_begun("precision=torch.float16", now=scaled, before=bool(state["scaler"]))
-        set_weights(self.model, weights)
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.schedule is not None:
-            self.schedule.load_state_dict(state["schedule"])
-        if self._stepper.scaler.is_enabled():
-            self._stepper.scaler.load_state_dict(state["scaler"])
-        self.place = Place(**state["place"] | {"sums": Sums(*state["place"]["sums"])})
+        (self.place, self.best, self._leaves, stopped_early), self._random = loaded
         self.history = History.read(self.folder or "", before=(self.place.step + 1, self.place.epoch))
-        self.history.stopped_early = state["stopped_early"]
-        self._leaves, self._saved = state["carried"], self.place.step
-        known = self.worker.rank < len(state["random"])
-        self._random = state["random"][self.worker.rank if known else 0]
-        if not known:
-            # More workers than before: the new ones draw numbers of their own.
-            self._restore_random()
-            of_its_own(self.worker.rank)
-            self._random = None
-
-    def _check_begun(self, name: str, *, now: bool, before: bool) -> None:
-        """Refuse to go on with an option that a run began without, or the reverse."""
-        if now != before:
-            what, fix = f"the run began {'with' if before else 'without'} `{name}`", "Go on as it began."
-            got, expected = (f"`{name}`" if there else f"no `{name}`" for there in (now, before))
-            raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
+        self.history.stopped_early = stopped_early
+        self._saved = self.place.step
 
     def _restore_random(self) -> None:
         """Put the random numbers back to where they were; until the first step, as often as needed."""

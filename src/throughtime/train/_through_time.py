@@ -10,6 +10,7 @@ from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_callable, check_flag
+from throughtime._tensors import backwards
 from throughtime.cells import RNNCell
 from throughtime.cells._base import build_for, is_lazy_cell
 from throughtime.unroll import dynamic_rnn
@@ -63,8 +64,7 @@ def through_time(
     check_flag("reverse", reverse)
     batch, time = inputs.shape[:2]
     lengths = torch.full((batch,), time) if sequence_length is None else torch.as_tensor(sequence_length)
-    places = _backwards(lengths, time).to(inputs.device) if reverse else None
-    inputs = inputs.detach() if places is None else _picked(inputs.detach(), places)
+    inputs = _turned(inputs.detach(), lengths, reverse=reverse)
     state = initial_state if initial_state is not None else cell.zero_state(batch, inputs.dtype)
     state = _nest.map_leaves(lambda leaf: leaf.detach().to(inputs.device), state)
     if is_lazy_cell(cell):
@@ -75,9 +75,8 @@ def through_time(
         outputs, final, states = dynamic_rnn(_Probed(cell), (inputs, probes), lengths, state, all_states=True)
         norms = None if loss is None else _norms(loss(outputs, final), leaves)
     shown = _nest.flatten(states)[-1].detach()
-    if places is None:
-        return ThroughTime(shown, norms)
-    return ThroughTime(_picked(shown, places), None if norms is None else _picked(norms, places))
+    norms = None if norms is None else _turned(norms, lengths, reverse=reverse)
+    return ThroughTime(_turned(shown, lengths, reverse=reverse), norms)
 
 
 def _norms(loss: Tensor, probes: list[Tensor]) -> Tensor:
@@ -87,12 +86,6 @@ def _norms(loss: Tensor, probes: list[Tensor]) -> Tensor:
     return torch.stack([gradient.flatten(2).square().sum(2) for gradient in gradients]).sum(0).sqrt()
 
 
-def _backwards(lengths: Tensor, time: int) -> Tensor:
-    """Where each step comes from when every sequence is read from its own end: [B, T]."""
-    steps = torch.arange(time).expand(len(lengths), time)
-    return torch.where(steps < lengths.unsqueeze(1).cpu(), lengths.unsqueeze(1).cpu() - 1 - steps, steps)
-
-
-def _picked(values: Tensor, places: Tensor) -> Tensor:
-    rows = torch.arange(len(values), device=values.device).unsqueeze(1)
-    return values[rows, places]
+def _turned(values: Tensor, lengths: Tensor, *, reverse: bool) -> Tensor:
+    """`values` [B, T, ...] as they are, or each row from its own end."""
+    return backwards(values.transpose(0, 1), lengths).transpose(0, 1) if reverse else values

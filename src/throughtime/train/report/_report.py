@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from throughtime._errors import problem
+from throughtime.train._files import whole
 from throughtime.train._records import History
 from throughtime.train.report._numbers import POINTS, histogram, packed, rounded, thinned
 
@@ -180,9 +181,9 @@ class Report:
     def write(self, path: Path | str) -> Path:
         """Write the page, whole or not at all, and return its path."""
         path = Path(path)
-        new = path.with_name(f".{path.name}.new")
-        new.write_text(self.html(), encoding="utf-8")
-        return new.replace(path)
+        with whole(path) as new:
+            new.write_text(self.html(), encoding="utf-8")
+        return path
 
 
 def _version() -> str:
