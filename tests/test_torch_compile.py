@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -240,7 +242,9 @@ class NotesKeys(tt.RNNCell):
     state_size = output_size = 3
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        KEYS.append((torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()))
+        # By a way that the compiler does not look at: it would refuse a step that changes something.
+        keys = sys.modules[__name__].KEYS
+        keys.append((torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()))
         state = torch.tanh(inputs + state)
         return state, state
 
@@ -350,3 +354,91 @@ def test_the_first_unroll_names_the_variables_and_compiles_once() -> None:
         compiled(torch.ones(2, 5, 3))
     assert (one.variable_scope, other.variable_scope) == ("mine/fw", "mine/bw")
     assert counter.frame_count == 1
+
+
+class Scaled(tt.RNNCell):
+    state_size = output_size = 3
+    scale = 1.0
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        new = torch.tanh(state + self.scale * inputs)
+        return new, new
+
+
+def test_gradients_are_those_of_the_cell_as_it_was() -> None:
+    cell, x = Scaled(), torch.ones(2, 4, 3, requires_grad=True)
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=F32)[0].sum(), fullgraph=True, backend="aot_eager")
+    found = []
+    for scale in (1.0, 3.0):
+        cell.scale = 1.0
+        loss = run(x)
+        cell.scale = scale
+        found.append(torch.autograd.grad(loss, x)[0])
+    assert torch.equal(*found)
+
+
+def test_a_mode_that_changes_before_the_backward_pass() -> None:
+    cell = tt.DropoutWrapper(tt.GRUCell(4, input_size=3), output_keep_prob=0.5)
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=F32)[0].sum(), fullgraph=True, backend="aot_eager")
+    x = torch.ones(2, 4, 3, requires_grad=True)
+    loss = run(x)
+    cell.eval()
+    loss.backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+def test_a_cell_that_is_gone_before_the_backward_pass() -> None:
+    def loss(x: Tensor) -> Tensor:
+        cell = tt.GRUCell(4, input_size=3)
+        run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=F32)[0].sum(), fullgraph=True, backend="aot_eager")
+        return run(x)
+
+    x = torch.ones(2, 4, 3, requires_grad=True)
+    made = loss(x)
+    torch._dynamo.reset()
+    gc.collect()
+    made.backward()
+    assert x.grad is not None
+    assert x.grad.any()
+
+
+def test_gradients_of_gradients_are_refused() -> None:
+    cell, x = Scaled(), torch.ones(2, 4, 3, requires_grad=True)
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=F32)[0].sum(), fullgraph=True, backend="eager")
+    (first,) = torch.autograd.grad(run(x), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"torch.compile takes no gradients of gradients"):
+        first.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.parametrize("lengths", [[7, 3, 0, 5], torch.tensor([7, 3, 0, 5])], ids=["list", "tensor"])
+def test_with_graphs_that_may_break(lengths: Any) -> None:
+    """Without `fullgraph=True`, torch.compile leaves lengths in training to us, and does not look for more in there."""
+    cell, x = MinimalGatedUnit(4), torch.randn(4, 7, 3)
+    tt.dynamic_rnn(cell, x, dtype=F32)
+    run = lambda x: tt.dynamic_rnn(cell, x, lengths, dtype=F32)[0].square().sum()  # noqa: E731
+    want = torch.autograd.grad(run(x), list(cell.parameters()))
+    counter = CompileCounter()
+    compiled = torch.compile(run, backend=counter)
+    for _ in range(3):
+        check_close("broken graphs", torch.autograd.grad(compiled(x), list(cell.parameters())), want)
+    # What is before and after the unroll, at most.
+    assert counter.frame_count <= 3
+
+
+def test_options_that_change_nothing() -> None:
+    x, lengths = torch.randn(4, 7, 3), torch.tensor([7, 3, 0, 5])
+    cell = tt.GRUCell(6, input_size=3)
+    want = tt.dynamic_rnn(cell, x, lengths, dtype=F32)[0]
+    for grad, options in ((True, {"swap_memory": True}), (False, {"checkpoint_every": 3})):
+        with torch.set_grad_enabled(grad):
+            run = torch.compile(
+                lambda x, n, options=options: tt.dynamic_rnn(cell, x, n, dtype=F32, **options)[0],
+                fullgraph=True,
+                backend="aot_eager",
+            )
+            check_close(str(options), run(x, lengths), want)
+    run = torch.compile(lambda x: tt.dynamic_rnn(cell, x, dtype=F32, checkpoint_every=3)[0], fullgraph=True)
+    with pytest.raises(Exception, match=r"torch.compile does not take this: got checkpoint_every=3"):
+        run(x)

@@ -39,6 +39,11 @@ def cell_by_number(number: int) -> RNNCell:
     return _cells[number]
 
 
+def known_cell(number: int) -> RNNCell | None:
+    """The same, if it still exists."""
+    return _cells.get(number)
+
+
 def not_looking(check_values: Callable[..., None]) -> Callable[..., None]:
     """Mark a `check_values` that does not look at values itself: no rows need to be gathered for it."""
     check_values.is_not_looking = True  # type: ignore[attr-defined]

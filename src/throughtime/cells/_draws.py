@@ -18,6 +18,9 @@ class Draws:
     def seed_with(self, seed: int | None, name: str = "seed") -> None:
         """Say where random numbers come from; called once, by the constructor, with the name of its argument."""
         self.seed = None if seed is None else check_positive_int(name, seed, minimum=0)
+        if self.seed is not None and self.seed >= 2**64:
+            fix = "Pass a smaller one."
+            raise ValueError(problem(f"`{name}` is too large", got=seed, expected="an int below 2**64", fix=fix))
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def generator(self, device: torch.device) -> torch.Generator | None:

@@ -41,7 +41,7 @@ def bidirectional_dynamic_rnn(
     >>> torch.cat(outputs, -1).shape, torch.equal(outputs[1][:, 0], states[1])
     (torch.Size([2, 3, 10]), True)
     """
-    if swap_memory is False and is_one_operator(cell_fw, inputs) and is_one_operator(cell_bw, inputs):
+    if all(is_one_operator(cell, inputs, sequence_length, swap_memory) for cell in (cell_fw, cell_bw)):
         scope = check_name("scope", scope) or "bidirectional_rnn"
         forward, backward = (
             unroll_as_operator(

@@ -71,7 +71,7 @@ def dynamic_rnn(
     >>> torch.equal(state[1], outputs[1, 0])
     True
     """
-    if checkpoint_every is None and swap_memory is False and is_one_operator(cell, inputs):
+    if is_one_operator(cell, inputs, sequence_length, swap_memory, checkpoint_every):
         name = check_name("scope", scope) or "rnn"
         arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major, name)
         return unroll_as_operator(*arguments, all_states=all_states)

@@ -26,12 +26,13 @@ from throughtime.backends._noise import Noise
 from throughtime.backends._operator import Call, apart, environment
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
-from throughtime.cells._base import begin_sequence, cell_by_number
-from throughtime.compiler import Anatomy, Value
+from throughtime.cells._base import begin_sequence, cell_by_number, known_cell
+from throughtime.compiler import Value
 from throughtime.unroll._arguments import check_lengths
 from throughtime.unroll._compiled import draw
 from throughtime.unroll._form import Padded
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
+from throughtime.unroll._tickets import redeem, ticket_for
 
 _library = torch.library.Library("throughtime", "FRAGMENT")
 _ARGUMENTS = (
@@ -65,7 +66,6 @@ class _Site:
     """One call of the operator: the cell it means and the program that runs it."""
 
     cell: Any
-    anatomy: Anatomy
     executable: Executable
     form: Padded
     # Which of the operator's tensors each of the cell's tensors is.
@@ -110,7 +110,14 @@ def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], options: _Options) 
             what, fix = "torch.compile cannot see a tensor of the cell", "Register it with `register_buffer`."
             raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
     places = [own[id(tensor)] for tensor in choice.anatomy.tensors]
-    return _Site(cell, choice.anatomy, choice.executable, Padded(batch, time, options.time_major), places)
+    return _Site(cell, choice.executable, Padded(batch, time, options.time_major), places)
+
+
+def _site_of(ticket: Tensor, inputs: Sequence[Tensor], options: _Options) -> _Site:
+    """The site of the forward pass that has given this ticket."""
+    executable, places = redeem(ticket)
+    time, batch = inputs[0].shape[:2] if options.time_major else reversed(inputs[0].shape[:2])
+    return _Site(known_cell(options.number), executable, Padded(batch, time, options.time_major), list(places))
 
 
 @contextlib.contextmanager
@@ -166,7 +173,7 @@ def _forward(
     lengths: Tensor | None,
     *rest: Any,
 ) -> list[Tensor]:
-    """Outputs, all states if wanted, the final state, and what is kept for the backward pass."""
+    """Outputs, all states if wanted, the final state, a ticket, and what is kept for the backward pass."""
     options = _Options(*rest)
     site = _site(inputs, state, options)
     schedule = _schedule(site, lengths, options)
@@ -184,21 +191,25 @@ def _forward(
     env = environment(call, site.in_order(tensors), rows)
     outputs, final, kept = executable.forward(env, schedule.sort(list(state)), steps, noise.generator, chunk)
     final = schedule.unsort(final)
+    ticket = ticket_for(site.executable, site.places)
     # States are among the outputs, after those of the cell, and past their end they are copied through.
     count = len(outputs) - (len(final) if options.all_states else 0)
     restored = [schedule.restore(leaf) for leaf in outputs[:count]]
     restored += [schedule.restore(leaf, fill=last) for leaf, last in zip(outputs[count:], final, strict=False)]
-    return apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
+    own = apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
+    split = len(restored) + len(final)
+    return [*own[:split], ticket, *own[split:]]
 
 
 def _no_steps(site: _Site, inputs: list[Tensor], state: list[Tensor], all_states: bool) -> list[Tensor]:
     """Every length is 0: outputs of zeros, and states as they came."""
     results = [blank.zero_() for blank in _blank_results(site, inputs, state, 0)]
     count = len(site.executable.program.outputs)
+    results[count + len(state)] = ticket_for(site.executable, site.places)
     first = count - len(state) if all_states else count
     for result, leaf in zip(results[first:count], state, strict=False):
         result.copy_(leaf.unsqueeze(site.form.time_axis).expand_as(result))
-    for result, leaf in zip(results[count:], state, strict=False):
+    for result, leaf in zip(results[count : count + len(state)], state, strict=True):
         result.copy_(leaf)
     return results
 
@@ -212,6 +223,7 @@ def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor
         for value in program.outputs
     ]
     results += [leaf.new_empty(leaf.shape) for leaf in state]
+    results.append(torch.empty((), dtype=torch.int64, device="cpu"))
     results += [
         inputs[0].new_empty([size if isinstance(size, int) else rows for size in value.shape], dtype=value.dtype)
         for value in site.kept
@@ -241,10 +253,13 @@ def _backward(
     lengths: Tensor | None,
     *rest: Any,
 ) -> list[Tensor]:
-    """The gradients that are wanted, of tensors, inputs and state in this order; `kept` ends with the outputs."""
-    *asked, kept, gradients, wanted = rest
+    """The gradients that are wanted, of tensors, inputs and state in this order.
+
+    `kept` begins with the ticket and ends with the outputs.
+    """
+    *asked, (ticket, *kept), gradients, wanted = rest
     options = _Options(*asked)
-    site = _site(inputs, state, options)
+    site = _site_of(ticket, inputs, options)
     schedule = _schedule(site, lengths, options)
     leaves = [*tensors, *inputs, *state]
     if not schedule.active:
@@ -386,9 +401,16 @@ def _autograd(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
     return (None, found[:first], found[first:second], found[second:], None, *nothing)
 
 
+def _no_second_gradient(ctx: Any, gradients: list[Tensor | None]) -> Any:
+    what = "torch.compile takes no gradients of gradients of an unroll"
+    fix = "Leave the unroll uncompiled where you differentiate twice."
+    raise RuntimeError(problem(what, got="create_graph=True", expected="first gradients", fix=fix))
+
+
 # Where torch.compile has given up on a part of a model, it would look for something to compile in here.
 _library.impl("unroll", _disable_dynamo(_forward), "CompositeExplicitAutograd")
 _library.impl("unroll_backward", _disable_dynamo(_backward), "CompositeExplicitAutograd")
+torch.library.register_autograd("throughtime::unroll_backward", _no_second_gradient, lib=_library)
 torch.library.register_fake("throughtime::unroll", _fake_forward, lib=_library)
 torch.library.register_fake("throughtime::unroll_backward", _fake_backward, lib=_library)
 _context = _disable_dynamo(_setup_context)

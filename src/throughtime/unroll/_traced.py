@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from throughtime import _nest
-from throughtime._errors import check_flag
+from throughtime._errors import check_flag, problem
+from throughtime.backends._host_streams import is_apart
 from throughtime.cells._base import RNNCell, cell_by_number, check_cell
 from throughtime.unroll._arguments import (
+    check_checkpoint_every,
     check_output_dtype,
     check_parallel_iterations,
     check_state,
@@ -21,7 +23,9 @@ from throughtime.unroll._exported import unroll_exported
 from throughtime.unroll._operator import OPERATOR
 
 
-def is_one_operator(cell: Any, inputs: Any) -> bool:
+def is_one_operator(
+    cell: Any, inputs: Any, sequence_length: Any, swap_memory: bool, checkpoint_every: int | None = None
+) -> bool:
     """Whether torch.compile is looking on and can see the call as one node: a `tt.RNNCell` on padded inputs.
 
     Or torch.export, for which it is written out. Other calls are traced step by step, on the reference.
@@ -31,7 +35,22 @@ def is_one_operator(cell: Any, inputs: Any) -> bool:
         and (isinstance(cell, RNNCell) or _is_exporting())
         and all(not isinstance(size, torch.Size) or len(size) for size in _nest.flatten(cell.state_size))
         and _is_plain(inputs)
+        and not _saves_memory(inputs, sequence_length, swap_memory, checkpoint_every)
     )
+
+
+def _saves_memory(inputs: Any, sequence_length: Any, swap_memory: bool, checkpoint_every: int | None) -> bool:
+    """Whether there is memory to be saved, which an operator cannot do: of calls step by step not all can."""
+    swaps = check_flag("swap_memory", swap_memory) and is_apart(_nest.flatten(inputs)[0].device)
+    steps = check_checkpoint_every(checkpoint_every)
+    if not torch.is_grad_enabled() or _is_exporting() or not (swaps or steps is not None):
+        return False
+    what, fix = "torch.compile does not take this", "Leave it out, or the unroll out of what is compiled."
+    if steps is not None:
+        raise ValueError(problem(what, got=f"checkpoint_every={steps}", expected="None in training", fix=fix))
+    if sequence_length is not None:
+        raise ValueError(problem(what, got="swap_memory=True and `sequence_length`", expected="one of them", fix=fix))
+    return True
 
 
 def _is_exporting() -> bool:
