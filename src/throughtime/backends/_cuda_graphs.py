@@ -234,7 +234,7 @@ def _room(value: Value, tensors: list[Tensor], device: torch.device, *, is_free:
     A wide matrix of float32 has its columns side by side: the matrix units of a GPU want TF32 that way, and a product
     with 8192 columns takes 22 µs instead of 25, one with 6144 19 instead of 30. Other dtypes do not care.
     """
-    sizes = [size for size in value.shape if isinstance(size, int)]
+    sizes = value.row_shape
     if is_free and value.dtype == torch.float32 and sizes[1] >= sizes[0]:
         return torch.empty(sizes[::-1], dtype=value.dtype, device=device).t()
     if len(tensors) == 1:

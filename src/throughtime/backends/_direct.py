@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from throughtime.backends._blocks import row_shape
 from throughtime.backends._direct_backward import DirectBackward
 from throughtime.backends._execute import Executable
 from throughtime.backends._memory import empty
@@ -33,7 +32,7 @@ class Direct:
         self._usual = steps, self._kernel.divide(steps, 0, len(steps.counts), self._threads)
         self._inputs = [program.inputs.index(value) for value in loop.streams]
         self._parts = parts
-        self._shapes = [(value in outputs, row_shape(value), value.dtype) for value in stored]
+        self._shapes = [(value in outputs, value.row_shape, value.dtype) for value in stored]
         self._outputs = [stored.index(value) for value in program.outputs]
         self._kept = [] if program.adjoint is None else [stored.index(value) for value in executable.kept]
         self._executable = executable

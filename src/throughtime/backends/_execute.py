@@ -305,6 +305,7 @@ class Executable:
 
     def no_tangent(self, value: Value, rows: int, device: torch.device) -> Tensor:
         """Zeros for a gradient that nobody gave."""
+        # `sized`, without the call: small networks come here at every call of theirs.
         shape = [size if isinstance(size, int) else rows for size in value.shape]
         if value in self._unseen:
             return zero_rows(shape, value.dtype)
@@ -370,8 +371,7 @@ class Executable:
         pieces, final = _walk(loop, program, env, state, steps, generators)
         order = steps.by_step(final[0].device)
         for value, parts in zip(program.loop.stored, pieces, strict=True):
-            axis = value.row_axis or 0
-            env[value] = torch.cat([part.movedim(axis, 0) for part in parts])[order].movedim(0, axis)
+            env[value] = value.rows_placed(torch.cat([value.rows_first(part) for part in parts])[order])
         after.run(steps.total, env, generators)
         return [env[value] for value in program.outputs], final
 
@@ -382,14 +382,14 @@ def _walk(
     """The loop in torch operations, out of place."""
     carried = set(program.state)
     streams = {
-        value: steps.split(env[value].movedim(value.row_axis or 0, 0))
+        value: steps.split(value.rows_first(env[value]))
         for value in function.takes
         if value.has_rows and value not in carried
     }
 
     def run(number: int, current: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         now = {**env, **dict(zip(program.state, current, strict=True))}
-        now |= {value: parts[number].movedim(0, value.row_axis or 0) for value, parts in streams.items()}
+        now |= {value: value.rows_placed(parts[number]) for value, parts in streams.items()}
         made = function(steps.counts[number], generators, *[now[value] for value in function.takes])
         results = dict(zip(function.gives, made, strict=True))
         return [results[value] for value in program.loop.stored], [results[value] for value in program.new_state]

@@ -52,7 +52,7 @@ class FusedKernel:
 
     def __call__(self, place: Tensor, rows: int, env: Env) -> None:
         """Take from `env` and add to it."""
-        results = [torch.empty(_sized(value, rows), dtype=value.dtype, device=place.device) for value in self.gives]
+        results = [torch.empty(value.sized(rows), dtype=value.dtype, device=place.device) for value in self.gives]
         self._kernel(place, [env[value].contiguous() for value in self.takes], results, rows)
         env.update(zip(self.gives, results, strict=True))
 
@@ -249,7 +249,3 @@ def row_distance(stream: Tensor) -> int | None:
     if is_vector and (stream.data_ptr() % triton.VECTOR_BYTES or apart * size % triton.VECTOR_BYTES):
         return None
     return apart
-
-
-def _sized(value: Value, rows: int) -> list[int]:
-    return [size if isinstance(size, int) else rows for size in value.shape]

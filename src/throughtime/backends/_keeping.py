@@ -150,7 +150,7 @@ def _is_captured(device: torch.device) -> bool:
 
 
 def _row_bytes(values: Iterable[Value]) -> int:
-    return sum(value.row_size * value.dtype.itemsize for value in values)
+    return sum(value.row_bytes for value in values)
 
 
 def _seconds(nodes: Iterable[Node]) -> float:

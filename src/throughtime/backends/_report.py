@@ -145,4 +145,4 @@ _MOVES = frozenset(
 
 
 def _bytes(values: list[Value]) -> int:
-    return sum(value.row_size * value.dtype.itemsize for value in values)
+    return sum(value.row_bytes for value in values)

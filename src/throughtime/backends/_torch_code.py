@@ -14,7 +14,7 @@ from torch import Tensor
 from throughtime.backends._gradients import OVER_ROWS, TIMES, over_rows, times
 from throughtime.backends._memory import empty
 from throughtime.backends._rephrase import rephrase
-from throughtime.compiler import ROWS, Graph, Node, Source, Value
+from throughtime.compiler import ROWS, Graph, Node, Source, Value, taken_by
 
 Env = dict[Value, Tensor]
 
@@ -63,8 +63,7 @@ class TorchFunction:
         self.gives = list(dict.fromkeys(gives))
         nodes = rephrase(nodes, self.gives, on_gpu=on_gpu, by_kernels=by_kernels)
         made = {value for node in nodes for value in node.results}
-        used = [*(value for node in nodes for value in node.values), *self.gives]
-        self.takes = list(dict.fromkeys(value for value in used if value not in made))
+        self.takes = taken_by(nodes, self.gives)
         # These need no copy of a stream as it was at the step before.
         others = {value for node in nodes if node.target is not OVER_ROWS for value in node.values}
         self.takes_lagged = set(self.takes) - others - set(self.gives)

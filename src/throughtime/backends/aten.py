@@ -83,7 +83,7 @@ class AtenLoop:
         for tensor, rest in zip(carried, current, strict=True):
             tensor[:rows] = rest
         for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
-            _put(stream, pieces[:: -1 if self._loop.reverse else 1], steps, value.row_axis or 0)
+            _put(stream, value, pieces[:: -1 if self._loop.reverse else 1], steps)
 
     def _taker(self, value: Value, env: Env, lagged: Lagged, steps: Steps) -> Any:
         """How to get at a value when the rows that are carried and the step are known."""
@@ -98,9 +98,8 @@ class AtenLoop:
         tensor = env[value]
         if not value.has_rows:
             return lambda _current, _step: tensor
-        axis = value.row_axis or 0
-        parts = steps.split(tensor.movedim(axis, 0))
-        return lambda _current, step: parts[step].movedim(0, axis)
+        parts = [*map(value.rows_placed, steps.split(value.rows_first(tensor)))]
+        return lambda _current, step: parts[step]
 
 
 def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, wanted: int) -> list[Tensor]:
@@ -117,7 +116,7 @@ def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, want
     return [torch.cat([now, tensor[rows:wanted]]) for now, tensor in zip(current, carried, strict=True)]
 
 
-def _put(stream: Tensor, pieces: list[Tensor], steps: Steps, axis: int) -> None:
+def _put(stream: Tensor, value: Value, pieces: list[Tensor], steps: Steps) -> None:
     """The rows of each step into their places."""
     for step, piece in enumerate(pieces):
-        steps.rows(stream, step).copy_(piece.movedim(axis, 0))
+        steps.rows(stream, step).copy_(value.rows_first(piece))

@@ -206,15 +206,9 @@ def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor
     """Tensors of the shapes of the results; what is kept has `rows` rows."""
     leading = list(inputs[0].shape[:2])
     program = site.executable.program
-    results = [
-        inputs[0].new_empty([*leading, *(size for size in value.shape if isinstance(size, int))], dtype=value.dtype)
-        for value in program.outputs
-    ]
+    results = [inputs[0].new_empty([*leading, *value.row_shape], dtype=value.dtype) for value in program.outputs]
     results += [leaf.new_empty(leaf.shape) for leaf in state]
-    results += [
-        inputs[0].new_empty([size if isinstance(size, int) else rows for size in value.shape], dtype=value.dtype)
-        for value in site.kept
-    ]
+    results += [inputs[0].new_empty(value.sized(rows), dtype=value.dtype) for value in site.kept]
     return results
 
 
