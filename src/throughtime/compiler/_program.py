@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -45,7 +45,6 @@ class Program:
     loop: Loop
     after: Section
     adjoint: Adjoint | None
-    paths: list[str] = field(default_factory=list)
     # How to run a step again whose gradient torch is to differentiate, if the nodes here do not tell.
     replay: Replay | None = None
 
@@ -96,7 +95,6 @@ def compile_step(
     # Last: whatever is wrong with many rows says more about the cell.
     tracing.check_single_row()
     program = _partition(traced, type(cell).__name__)
-    program.paths = list(anatomy.paths)
     program.replay = None if traced.is_plain else tracing.replay
     return program
 
