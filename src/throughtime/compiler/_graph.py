@@ -131,6 +131,10 @@ class Node:
             return False
         return any(torch.Tag.pointwise in getattr(forward, name).tags for name in forward.overloads())
 
+    def has_arg(self, name: str) -> bool:
+        """Whether the operation's schema has an argument of this name."""
+        return any(argument.name == name for argument in self.target._schema.arguments)
+
     def arg(self, name: str) -> Any:
         """An argument by the name it has in the operation's schema, its default if it was left out."""
         for position, argument in enumerate(self.target._schema.arguments):
