@@ -18,13 +18,13 @@ from torch.utils._device import DeviceContext
 
 from throughtime import _nest
 from throughtime._errors import problem
-from throughtime._tensors import is_lazy, records_gradients
+from throughtime._tensors import records_gradients
 from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
 from throughtime.backends._keep_together import keep_together
 from throughtime.backends._numba_loop import NumbaLoop, lower
 from throughtime.backends._on_the_way import on_the_way
-from throughtime.backends._step import Step
+from throughtime.backends._step import Step, is_unbuilt
 from throughtime.backends.aten import AtenLoop
 from throughtime.compiler import (
     Anatomy,
@@ -273,7 +273,6 @@ def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
 
 def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], *, inside_operator: bool) -> str | None:
     """Why nothing can be compiled for this call, whatever the cell."""
-    unmade = isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
     tensors = (*inputs, *state)
     reasons: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("a part of its state is no tensor", lambda: not all(isinstance(leaf, Tensor) for leaf in state)),
@@ -286,7 +285,7 @@ def _situation(cell: Any, inputs: Sequence[Tensor], state: Sequence[Any], *, ins
             f"there are no kernels for the device {inputs[0].device}",
             lambda: any(leaf.device.type not in ("cpu", "cuda") for leaf in tensors),
         ),
-        ("its parameters do not exist yet: the first call makes them", lambda: unmade),
+        ("its parameters do not exist yet: the first call makes them", lambda: is_unbuilt(cell)),
     )
     for reason, applies in reasons:
         if applies():
