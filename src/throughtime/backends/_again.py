@@ -16,7 +16,7 @@ from torch import Tensor
 
 from throughtime.backends._at_once import AtOnce, Walk, device_of
 from throughtime.backends._fusing import FREE, refusal
-from throughtime.backends._moves import shifted
+from throughtime.backends._lagged import previous
 from throughtime.backends._rephrase import add_products, rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
@@ -249,9 +249,3 @@ _LIGHT = frozenset(
     "slice cat view t expand select unsqueeze squeeze permute transpose clone split split_with_sizes unbind "
     "_to_copy sum mean amax var_mean native_layer_norm _softmax".split()
 )
-
-
-def previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:
-    """For every row of every step the row of the step before it."""
-    found = shifted(stream, initial, steps.active, steps.offset) if steps.is_ragged else None
-    return steps.previous(stream, initial) if found is None else found

@@ -22,6 +22,7 @@ from torch import Tensor
 from throughtime.backends import _stepwise as stepwise
 from throughtime.backends._fused_blocks import FusedBlock, FusedCode, Places
 from throughtime.backends._joining import Joined
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._step_blocks import LONG, SHORT, Block, Grid, Kind, PlainBlock, StepCode, Tables
 from throughtime.backends._step_code import Code, is_available
 from throughtime.backends._steps import Steps
@@ -274,7 +275,7 @@ class Replays:
     def run(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends._again import previous
 from throughtime.backends._execute import Executable, own_state
-from throughtime.backends._gradients import Lagged
+from throughtime.backends._lagged import Lagged, previous
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._numba_loop import NumbaLoop
 from throughtime.backends._parts import Parts

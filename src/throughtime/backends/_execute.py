@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends._again import previous
 from throughtime.backends._blocks import Streams, Whole, blocks, first_steps, rows_of
-from throughtime.backends._gradients import Lagged
 from throughtime.backends._keep_together import spendable
 from throughtime.backends._keeping import Keeping, Kept, Returned
+from throughtime.backends._lagged import Lagged, previous
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps

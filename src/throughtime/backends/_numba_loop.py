@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends import numba
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
@@ -109,7 +110,7 @@ class NumbaLoop:
     def run(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._steps import Steps, sent
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
@@ -228,9 +229,7 @@ class Block(ABC):
         for leaf, given in zip(self.carried, carried, strict=True):
             given[: self.kind.rows].copy_(leaf[: len(given)])
 
-    def fill(
-        self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: dict[Value, tuple[Tensor, Tensor]]
-    ) -> None:
+    def fill(self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: LaggedStreams) -> None:
         """Copy what the steps of a piece read."""
         if self.kind.masked:
             self.alive.copy_(tables["alive", piece])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from throughtime._errors import problem
 from throughtime.backends import triton
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.compiler import Loop, Lowered, Uncompilable, Value
@@ -68,7 +69,7 @@ class TritonLoop:
     def run(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,
@@ -90,7 +91,7 @@ class TritonLoop:
     def _launch(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         starts: Sequence[Tensor],
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],

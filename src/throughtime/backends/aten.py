@@ -11,12 +11,11 @@ from torch import Tensor
 
 from throughtime.backends import triton
 from throughtime.backends._cuda_graphs import Replays
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._step_blocks import StepCode
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
-
-Lagged = dict[Value, tuple[Tensor, Tensor]]
 
 
 class AtenLoop:
@@ -55,7 +54,7 @@ class AtenLoop:
     def run(
         self,
         env: Env,
-        lagged: Lagged,
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,
@@ -85,7 +84,7 @@ class AtenLoop:
         for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
             _put(stream, value, pieces[:: -1 if self._loop.reverse else 1], steps)
 
-    def _taker(self, value: Value, env: Env, lagged: Lagged, steps: Steps) -> Any:
+    def _taker(self, value: Value, env: Env, lagged: LaggedStreams, steps: Steps) -> Any:
         """How to get at a value when the rows that are carried and the step are known."""
         for index, (before, _) in enumerate(self._loop.carried):
             if value is before:
