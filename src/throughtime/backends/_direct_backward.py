@@ -33,11 +33,12 @@ class DirectBackward:
     def __init__(
         self,
         executable: Executable,
+        loop: NumbaLoop,
         wanted: tuple[bool, ...],
         parts: Parts,
         numbers: dict[Value, int],
     ) -> None:
-        loop, adjoint = executable.loops[1], executable.program.adjoint
+        adjoint = executable.program.adjoint
         assert adjoint is not None
         self._executable, self._kernel, self._carries = executable, loop.kernel, adjoint.carries
         self._after, gradients = executable.after_backward(wanted)
@@ -79,7 +80,7 @@ class DirectBackward:
         late = {*after.takes, *(value for value in gradients if value is not None)}
         if not early.issubset(before) or not late.issubset(numbers) or not set(loop.lagged).issubset(lagged):
             return None
-        return cls(executable, wanted, parts, numbers)
+        return cls(executable, loop, wanted, parts, numbers)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the cell's tensors lie in memory as they did."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._blocks import Streams, Whole, blocks, first_steps, rows_of
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._keep_together import spendable
 from throughtime.backends._keeping import Keeping, Kept, Returned
 from throughtime.backends._lagged import Lagged, previous
@@ -20,7 +21,7 @@ from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.backends._zeros import shared_zeros, zero_rows
 from throughtime.compiler import Graph, Node, Program, Section, Value
 
-Loops = Sequence[Any]
+Loops = Sequence[CompiledLoop]
 """The compiled loop of the forward program and, if there is one, of the backward program."""
 
 Starts = Sequence[Tensor] | Mapping[int, Tensor]
@@ -35,8 +36,6 @@ class Executable:
         self.loops = loops
         adjoint = program.adjoint
         self._on_gpu = on_gpu = all(loop.on_gpu for loop in loops)
-        # Whether the loops read the state they begin with where it lies, in the order of the batch; others change one
-        # in the order of the loop in place.
         self.takes_starts = all(loop.takes_starts for loop in loops)
         wanted = {*program.outputs, *program.kept}
         read = {*loops[0].takes, *program.after.takes, *wanted}
@@ -45,10 +44,10 @@ class Executable:
         # What nobody outside will see may lie in memory that is used again.
         outputs = set(program.outputs)
         reuse = set(program.before.gives) - outputs
-        self._by_kernels = by_kernels = loops[-1].name == "numba"
-        ways = {"on_gpu": on_gpu, "by_kernels": by_kernels}
-        self._before = _function(program.before, read, reuse=reuse, **ways)
-        self._after = _function(program.after, wanted, **ways)
+        self._by_kernels = by_kernels = loops[-1].by_kernels
+        function = partial(_function, on_gpu=on_gpu, by_kernels=by_kernels)
+        self._before = function(program.before, read, reuse=reuse)
+        self._after = function(program.after, wanted)
         self._streams = Streams(program.loop.stored, visible=outputs)
         # Whether anything is drawn besides what is drawn ahead of everything else.
         self.is_random = any(
@@ -65,13 +64,13 @@ class Executable:
             read = {*loops[1].takes, *adjoint.after.takes, *gradients}
             self._adjoint_invariant = _function(adjoint.invariant, read | {*adjoint.before.takes}, on_gpu=on_gpu)
             reuse = set(adjoint.before.gives) - gradients
-            self._adjoint_before = _function(adjoint.before, read, reuse=reuse, **ways)
+            self._adjoint_before = function(adjoint.before, read, reuse=reuse)
             self.adjoint_streams = Streams(adjoint.loop.stored, visible=gradients)
             # Gradients that only a kernel reads: what torch sees, a user may come to own.
             seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
             self._unseen = set(adjoint.output_tangents) - seen if by_kernels else set()
             # For each value that the loop of the way back stores, a kept one whose place it can take, if any can.
-            places = loops[1].overwritten(spendable(program), gradients) if by_kernels else []
+            places = loops[1].overwritten(spendable(program), gradients)
             self.overwritten: list[Value | None] = places if any(places) else []
             self.lagged = [
                 (index, old, new) for index, (old, new) in enumerate(program.states) if old in set(adjoint.lagged)
@@ -205,8 +204,7 @@ class Executable:
         starts: Sequence[Tensor] | None = None,
     ) -> None:
         self._before.run(steps.total, env, generators)
-        options = () if starts is None else (starts,)
-        self.loops[0].run(env, {}, carried, stored, steps, generators, *options)
+        self.loops[0].run(env, {}, carried, stored, steps, generators, starts)
         self._streams.enter(env, stored)
         self._after.run(steps.total, env, generators)
 
@@ -296,8 +294,7 @@ class Executable:
             stored = self.adjoint_streams.make(steps.total, whole.device, places=places)
         else:
             stored = [whole.room(value, rows, steps.total) for value in adjoint.loop.stored]
-        options = () if ends is None else (ends,)
-        self.loops[1].run(env, lagged, carried, stored, steps, None, *options)
+        self.loops[1].run(env, lagged, carried, stored, steps, None, ends)
         self.adjoint_streams.enter(env, stored)
         after.run(steps.total, env)
         whole.collect(env, rows, add=True)
@@ -345,8 +342,8 @@ class Executable:
             if in_blocks:
                 nodes, last = _until_sums(rephrase(nodes, results, on_gpu=self._on_gpu))
             wanted_here = {*results, *(value for node in last for value in node.values)}
-            ways = {"on_gpu": self._on_gpu, "by_kernels": self._by_kernels}
-            for_block = _function(Section("after", nodes), wanted_here, reuse=(), **ways)
+            section, by_kernels = Section("after", nodes), self._by_kernels
+            for_block = _function(section, wanted_here, reuse=(), on_gpu=self._on_gpu, by_kernels=by_kernels)
             for_all = _function(Section("last", last), set(results), on_gpu=self._on_gpu)
             summed = dict.fromkeys([*for_block.gives, *(value for value in results if value not in for_all.gives)])
             found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))

@@ -11,12 +11,13 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._again import Again, light_ones
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._host_streams import Departures, arrivals, is_apart, settle
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
@@ -70,7 +71,13 @@ class Keeping:
     """
 
     def __init__(
-        self, program: Program, loops: Sequence[Any], kept: Sequence[Value], lagged: Sequence[int], *, is_random: bool
+        self,
+        program: Program,
+        loops: Sequence[CompiledLoop],
+        kept: Sequence[Value],
+        lagged: Sequence[int],
+        *,
+        is_random: bool,
     ) -> None:
         self._program, self.loops, self.states = program, loops, program.states
         self._on_gpu = all(loop.on_gpu for loop in loops)
@@ -133,7 +140,7 @@ class Keeping:
 
     def share_sent(self, rows: float, device: torch.device) -> float:
         """The share of blocks that keep most, for steps of so many rows: what the bus carries in the meantime."""
-        loop: float | None = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
+        loop = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
         least, most = (rows * level.row_bytes / BUS_BYTES for level in (self.least, self.most))
         again = 0.0 if self.least.again is None else rows * _seconds(self.least.again.products)
         # Steps that are not recorded are slower than any bus, and exact products may be.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._execute import Executable
 from throughtime.backends._host_streams import is_apart
 from throughtime.backends._select import Choice
@@ -109,7 +109,7 @@ def _section_lines(title: str, nodes: list[Node]) -> Iterator[str]:
         yield from textwrap.wrap(str(node), 116, initial_indent="    ", subsequent_indent="        ")
 
 
-def _streams(loop: Loop, compiled: Any) -> list[Value]:
+def _streams(loop: Loop, compiled: CompiledLoop | None) -> list[Value]:
     """What a loop reads for each row; a kernel that does some of the work ahead of it reads less."""
     return [value for value in (loop.reads if compiled is None else compiled.takes) if value.has_rows]
 

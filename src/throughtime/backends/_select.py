@@ -194,16 +194,16 @@ def choose(
     reasons: dict[str, str] = {}
     device = rows[0].device
     for name in candidates:
-        found = (_triton_loop.missing(device) if name == "triton" else None) or compiled.executable(name)
+        found = (_triton_loop.refusal(device) if name == "triton" else None) or compiled.executable(name)
         if isinstance(found, Executable):
             # An operator, and whoever asks for it by name, takes a slow loop rather than none.
             must = name == wanted or differentiate is not None
-            objection = None if name == "numba" else _objection(found, device, must=must)
-            if objection is None and name == "triton" and not must:
-                objection = _slower(found, compiled, _batch_size(leaves), device)
-            if objection is None:
+            refusal = next(filter(None, (loop.refusal(device, must=must) for loop in found.loops)), None)
+            if refusal is None and name == "triton" and not must:
+                refusal = _slower(found, compiled, _batch_size(leaves), device)
+            if refusal is None:
                 return Choice(name, found, found.program, anatomy, reasons)
-            found = objection
+            found = refusal
         reasons[name] = found
     program = compiled.program()
     choice = _fall_back(wanted, reasons)
@@ -217,16 +217,6 @@ def _candidates(device: torch.device, wanted: str) -> list[str]:
     return ["numba", "aten"] if device.type == "cpu" else ["triton", "aten"]
 
 
-def _objection(executable: Executable, device: torch.device, *, must: bool) -> str | None:
-    """Why the loops of an executable do not suit a device: they do not fit, or are no faster than the reference."""
-    for loop in executable.loops:
-        if isinstance(loop, _triton_loop.TritonLoop) and (unfit := loop.unfit(device)) is not None:
-            return unfit
-        if isinstance(loop, AtenLoop) and device.type == "cuda" and not must and loop.unreplayed is not None:
-            return f"{loop.unreplayed}; step by step from Python it is not faster than the reference"
-    return None
-
-
 WORTH_ASKING = 15e-6
 """A step that one kernel does in less is faster so: what there is to gain, calls of kernels one after another cost."""
 MARGIN = 1.4
@@ -235,7 +225,8 @@ MARGIN = 1.4
 
 def _slower(executable: Executable, compiled: _Compiled, batch: int, device: torch.device) -> str | None:
     """Why kernels one after another are better than one for the whole walk, where matrices do not stay on chip."""
-    persistent = [loop.ranked_seconds(batch, device) for loop in executable.loops] if _is_gpu(device) else [0.0]
+    loops = [loop for loop in executable.loops if isinstance(loop, _triton_loop.TritonLoop)]
+    persistent = [loop.ranked_seconds(batch, device) for loop in loops] if _is_gpu(device) else [0.0]
     if max(persistent) < WORTH_ASKING:
         return None
     other = compiled.executable("aten")

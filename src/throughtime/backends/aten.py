@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from throughtime.backends import triton
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._cuda_graphs import Replays
 from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._step_blocks import StepCode
@@ -18,13 +18,8 @@ from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
 
 
-class AtenLoop:
+class AtenLoop(CompiledLoop):
     """A loop, one call of a generated function a step."""
-
-    name = "aten"
-    takes_starts = False
-    # What is made of the cell's tensors for a walk in blocks is made anew for each.
-    held = nullcontext
 
     def __init__(self, loop: Loop, *, on_gpu: bool = False) -> None:
         self._loop = loop
@@ -42,14 +37,15 @@ class AtenLoop:
         """A step, for people: with fused kernels on a GPU."""
         return self._replays.source if self.on_gpu and triton.has_triton() else self._function.source
 
+    def refusal(self, device: torch.device, *, must: bool) -> str | None:
+        """Why a GPU would have to be told of every step anew, if it would, and that is slow."""
+        if must or device.type != "cuda" or self._replays.refusal is None:
+            return None
+        return f"{self._replays.refusal}; step by step from Python it is not faster than the reference"
+
     def seconds(self, rows: int, device: torch.device) -> float | None:
         """What a step of so many rows should take on a GPU; None if it cannot be told."""
-        return None if self.unreplayed is not None else self._replays.seconds(rows, device)
-
-    @property
-    def unreplayed(self) -> str | None:
-        """Why a GPU must be told of every step anew, or None: it gets CUDA graphs."""
-        return self._replays.refusal
+        return None if self._replays.refusal is not None else self._replays.seconds(rows, device)
 
     def run(
         self,
@@ -59,6 +55,7 @@ class AtenLoop:
         stored: Sequence[Tensor],
         steps: Steps,
         generators: Any,
+        starts: Sequence[Tensor] | None = None,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         if not carried:
