@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime.backends._moves import Moves, can_move
+from throughtime.backends._onlookers import onlooker
 from throughtime.backends._order import Order
-from throughtime.backends._select import compiling_stops
 from throughtime.backends._step import is_row_leaf
 from throughtime.backends._steps import Steps, sent
 from throughtime.backends._zeros import are_shared_zeros
@@ -154,7 +154,7 @@ class Ragged(Schedule):
         self._form = form
         self._reverse = reverse
         # Whether machine code can do this: nobody wants to see it done.
-        self._is_quick = compiling_stops() is None and can_move()
+        self._is_quick = onlooker() is None and can_move()
         if isinstance(form, Packed) and self._is_quick:
             self._order = _packed_order(form.active)
         else:
