@@ -297,7 +297,8 @@ def _found(
     ]
     first, second = len(tensors), len(tensors) + len(inputs)
     needed = (*(wanted[place] for place in site.places), *wanted[first:second])
-    found, states = executable.backward(
+    assert executable.backward is not None
+    found, states = executable.backward.run(
         env,
         schedule.sort(list(state)),
         output_gradients,
