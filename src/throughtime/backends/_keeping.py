@@ -1,8 +1,9 @@
 """What blocks of steps keep for the backward pass when memory is swapped.
 
-A block keeps on the host all that only a product would lead to, or next to nothing, and what its backward pass needs is
-computed again from that. The latter is more work for the device, and a fraction of the bytes for the bus: blocks of
-both kinds take turns, so that neither has to wait for the other. The last blocks stay on the device.
+There are two kinds of blocks. One sends to the host what it takes a matrix product to find, and finds the rest again
+from that. The other sends next to nothing and repeats the products as well: more work for the device, but a fraction of
+the bytes for the bus. Both kinds take turns, so that neither the bus nor the device has to wait for the other. The last
+blocks stay on the device.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ class _Unroll(torch.autograd.Function):
             outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
             results = (*outputs, *final)
             if call.leading is not None and swapped is None:
-                # As they leave, like those of a kernel that has written them so: every call keeps the same.
+                # Outputs that are kept are kept with the axes that they leave with, because a direct call does so:
+                # its kernel writes them that way. Torch's checkpoint wants every call to keep tensors of one shape.
                 leaving = zip(executable.program.outputs, outputs, strict=True)
                 found.update((value, leaf) for value, leaf in leaving if value in found)
             kept = found.values() if swapped is None else (*found.values(), *swapped.take())

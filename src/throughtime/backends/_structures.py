@@ -100,8 +100,8 @@ def _compile(program: Program, name: str, *, on_gpu: bool) -> Executable | str:
 def _compile_kernels(program: Program) -> Executable | str:
     """The program on the kernels of the CPU."""
     refusals: list[str] = []
-    # The backward loop may compute on its way what comes after it otherwise. Where kernels have no words for that, they
-    # may still have them for the loop alone.
+    # First with a backward loop that also computes what would otherwise come after it. If kernels cannot do that, they
+    # may still be able to run the loop as it was.
     for attempt in (on_the_way(program), program):
         whole = keep_together(attempt)
         lowered = lower(whole)
