@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import throughtime as tt
-from throughtime.backends import _cuda_graphs, _execute, _torch_code, _triton_loop
+from throughtime.backends import _cuda_graphs, _execute, _execute_backward, _torch_code, _triton_loop
 from throughtime.backends.triton import _kernel, _launch
 from throughtime.unroll import _engine
 
@@ -40,7 +40,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("loop: layout", _kernel, "_layout"),
     ("loop: launch", _launch.Launcher, "__call__"),
     ("forward", _execute.Executable, "forward"),
-    ("backward", _execute.Executable, "backward"),
+    ("backward", _execute_backward.Backward, "run"),
 )
 """What is timed: a name, and a function in a place. A name with a colon is a part of another."""
 

@@ -269,7 +269,7 @@ def on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choose as if there were an H200."""
     pytest.importorskip("triton")
     monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
-    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_triton_loop, "refusal", lambda _: None)
     monkeypatch.setattr(_select, "_candidates", lambda _, wanted: ["triton", "aten"] if wanted == "auto" else [wanted])
     monkeypatch.setattr(_select, "_is_gpu", lambda _: True)
     monkeypatch.setattr(_cuda_graphs, "is_available", lambda _: True)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import throughtime as tt
-from throughtime.backends import _moves
+from throughtime.backends._lagged import by_kernel
 from throughtime.backends._order import Order
+from throughtime.backends._steps import Steps
 from throughtime.unroll._form import Padded
 from throughtime.unroll._schedule import Ragged
 
@@ -124,7 +125,7 @@ def test_the_rows_of_the_step_before() -> None:
     active = torch.tensor([4, 3, 3, 1])
     offset = active.cumsum(0) - active
     stream, initial = torch.randn(11, 2), torch.randn(4, 2)
-    shifted = _moves.shifted(stream, initial, active, offset)
+    shifted = by_kernel(Steps(active, offset, 1, 4), stream, initial)
     assert shifted is not None
     want = torch.cat([initial, stream[:3], stream[4:7], stream[7:8]])
     assert torch.equal(shifted, want)

@@ -97,7 +97,8 @@ def test_products_with_one_side_in_common_are_one_operation() -> None:
         step = Step(cell, state, torch.float32)
         choice = choose(step, x[:, 0].detach(), [x[:, 0].detach()], state, differentiate=True)
     assert choice.executable is not None
-    after, _ = choice.executable.after_backward((True,) * (len(choice.executable.program.tensors) + 1))
+    assert choice.executable.backward is not None
+    after, _ = choice.executable.backward.after_loop((True,) * (len(choice.executable.program.tensors) + 1))
     assert after.source.count("over_rows") == 1
     assert "aten_cat" not in after.source
     assert "aten_mm" not in after.source

@@ -12,7 +12,8 @@ from torch import Tensor
 import throughtime as tt
 from compare import check_close
 from throughtime.backends import numba
-from throughtime.backends._gradients import OVER_ROWS, Lagged, over_rows
+from throughtime.backends._gradients import OVER_ROWS, over_rows
+from throughtime.backends._lagged import Lagged, by_torch
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import TorchFunction
@@ -147,7 +148,7 @@ STEPS = {
 def test_streams_as_they_were_at_the_step_before(name: str, dtype: torch.dtype) -> None:
     steps = STEPS[name]
     stream, initial = rows(steps.total, 19, dtype), -rows(steps.batch_size, 19, dtype)
-    before = steps.previous(stream, initial)
+    before = by_torch(steps, stream, initial)
     lagged, x, g = Lagged.of(stream, initial, steps), rows(steps.total, 5, dtype), rows(steps.total, 50, dtype)
     assert torch.equal(lagged.tensor(), before)
     check_close("parts", expected(g, [x, before]), over_rows([g], [x, lagged]))
@@ -161,7 +162,7 @@ def test_wide_parts_of_the_step_before() -> None:
     wide = 2 * WIDEST + 7
     stream, initial = rows(steps.total, wide, torch.float32), rows(steps.batch_size, wide, torch.float32).flip(1)
     before, lagged, x = (
-        steps.previous(stream, initial),
+        by_torch(steps, stream, initial),
         Lagged.of(stream, initial, steps),
         rows(steps.total, 90, stream.dtype),
     )

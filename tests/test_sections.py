@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._torch_code import TorchFunction
-from throughtime.compiler import Node, Value
+from throughtime.compiler import ROWS, Node, Value, taken_by
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -48,3 +48,21 @@ def test_parts_of_a_join_are_made_in_their_places_on_a_gpu(on_gpu: bool) -> None
 def test_what_reuses_no_memory_can_be_differentiated(on_gpu: bool) -> None:
     matrices = [torch.randn(3, 3, dtype=torch.float64, requires_grad=True) for _ in NAMES]
     assert torch.autograd.gradcheck(lambda *given: run(on_gpu=on_gpu, reuse=None, matrices=list(given))[1], matrices)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_the_shapes_of_a_value(axis: int | None) -> None:
+    shape = tuple(ROWS if place == axis else size for place, size in enumerate((2, 3, 4)))
+    value, tensor = Value("value", shape, torch.float64), torch.randn(5 if axis == 0 else 2, 5 if axis == 1 else 3, 4)
+    assert value.row_shape == tuple(size for place, size in enumerate((2, 3, 4)) if place != axis)
+    assert value.row_bytes == 8 * value.row_size
+    assert value.sized(5) == tuple(5 if place == axis else size for place, size in enumerate((2, 3, 4)))
+    assert value.rows_placed(value.rows_first(tensor)).shape == tensor.shape
+    assert torch.equal(value.rows_placed(value.rows_first(tensor)), tensor)
+
+
+def test_what_nodes_take() -> None:
+    nodes, takes, whole = joined_products()
+    assert taken_by(nodes) == takes
+    other = Value("other", (1,), torch.float64)
+    assert taken_by(nodes, [whole, other]) == [*takes, other]

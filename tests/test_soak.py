@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import throughtime as tt
 from backends import check_on, compiled_backends
 from descriptors import BY_NAME, Case, random_inputs
-from throughtime.backends import _memory, _select
+from throughtime.backends import _memory, _structures
 from throughtime.backends._memory import REUSE
 from user_cells import LayerNormLSTM, TorchGRU
 
@@ -34,8 +34,8 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(type(cell).__name__)
         return original(cell, *args, **options)
 
-    original = _select.compile_step
-    monkeypatch.setattr(_select, "compile_step", compile_step)
+    original = _structures.compile_step
+    monkeypatch.setattr(_structures, "compile_step", compile_step)
     return seen
 
 
@@ -68,7 +68,7 @@ def test_two_hundred_shapes(backend: str, compilations: list[str]) -> None:
     many = shapes(200)
     with tt.backend(backend):
         one_step(case, *many[1])
-        known = len(_select._CACHE)
+        known = len(_structures._CACHE)
         compilations.clear()
         for batch, time, lengths in many[:100]:
             one_step(case, batch, time, lengths)
@@ -84,7 +84,7 @@ def test_two_hundred_shapes(backend: str, compilations: list[str]) -> None:
         grown, more_resident = tracemalloc.get_traced_memory()[0] - before, resident_bytes() - resident
         tracemalloc.stop()
     assert compilations == []
-    assert len(_select._CACHE) == known
+    assert len(_structures._CACHE) == known
     assert grown < 500_000
     if Path("/proc/self/statm").exists():
         assert more_resident < 32_000_000
@@ -198,14 +198,14 @@ def weakrefs_of(cell: Any, backend: str) -> list[Any]:
 
 def test_the_engine_remembers_a_bounded_number_of_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is forgotten, and compiled again when it comes back."""
-    monkeypatch.setattr(_select, "_CACHE_SIZE", 3)
-    monkeypatch.setattr(_select, "_CACHE", type(_select._CACHE)())
+    monkeypatch.setattr(_structures, "_CACHE_SIZE", 3)
+    monkeypatch.setattr(_structures, "_CACHE", type(_structures._CACHE)())
     inputs = torch.randn(2, 3, 3)
     with tt.backend("aten"):
         for units in (3, 4, 5, 6, 3):
             cell = TorchGRU(units)
             tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
-            assert len(_select._CACHE) <= 3
+            assert len(_structures._CACHE) <= 3
 
 
 def test_graphs_that_are_gone_leave_nothing() -> None:

@@ -270,7 +270,7 @@ SMALL_CARD = Card(2, 20 * 2**10)
 
 def test_a_card_without_room_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the backend is chosen, not when the kernel is launched."""
-    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_triton_loop, "refusal", lambda _: None)
     monkeypatch.setattr(_kernel, "card_of", lambda _: SMALL_CARD)
     cell, x = tt.LSTMCell(143, input_size=3), torch.zeros(2, 3, 3)
     reason = "cannot all be on the GPU at once: 2 multiprocessors with 20 KiB"
@@ -296,7 +296,7 @@ def test_few_geometries_are_compiled_in_search_of_one_that_does_not_spill(monkey
         if not accept_spills:
             raise _launch.SpillsError
 
-    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_triton_loop, "refusal", lambda _: None)
     monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
     monkeypatch.setattr(_kernel, "jit", lambda *_: None)
     monkeypatch.setattr(_launch.Launcher, "__call__", spill)
@@ -347,7 +347,7 @@ def test_other_geometries_are_tried_until_none_is_left(monkeypatch: pytest.Monke
         tried.append(blocks)
         raise _launch.TooLargeError
 
-    monkeypatch.setattr(_triton_loop, "missing", lambda _: None)
+    monkeypatch.setattr(_triton_loop, "refusal", lambda _: None)
     monkeypatch.setattr(_kernel, "card_of", lambda _: H200)
     monkeypatch.setattr(_kernel, "jit", lambda *_: None)
     monkeypatch.setattr(_launch.Launcher, "__call__", refuse)

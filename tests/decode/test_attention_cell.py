@@ -93,16 +93,16 @@ def test_a_memory_too_large_for_a_kernel_is_compiled_too() -> None:
 
 def test_another_batch_needs_no_other_program() -> None:
     """The memory is no part of the cell's structure: only its number of places is, as part of the state."""
-    from throughtime.backends import _select
+    from throughtime.backends import _structures
 
     cell = attentive("bahdanau")
     for rows, time in ((4, 7), (3, 2), (9, 5)):
         cell.attention_mechanisms[0].setup_memory(torch.randn(rows, S, D, dtype=torch.float64))
-        before = set(_select._CACHE)
+        before = set(_structures._CACHE)
         state = cell.zero_state(rows, torch.float64)
         tt.dynamic_rnn(cell, torch.randn(rows, time, X, dtype=torch.float64), None, state, torch.float64)
         if rows != 4:
-            assert set(_select._CACHE) == before
+            assert set(_structures._CACHE) == before
 
 
 def test_what_is_past_the_memorys_end_reaches_nothing() -> None:

@@ -1,6 +1,6 @@
 """Backends: ways to walk a cell through time, and the choice between them."""
 
 from throughtime.backends import reference
-from throughtime.backends._select import backend
+from throughtime.backends._wanted import backend
 
 __all__ = ["backend", "reference"]

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from throughtime.backends._at_once import AtOnce, Walk, device_of
 from throughtime.backends._fusing import FREE, refusal
-from throughtime.backends._moves import shifted
+from throughtime.backends._lagged import previous
 from throughtime.backends._rephrase import add_products, rephrase
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
-from throughtime.compiler import Graph, Node, Program, Value
+from throughtime.compiler import Graph, Node, Program, Value, taken_by
 
 aten = torch.ops.aten
 
@@ -80,8 +80,7 @@ class Again:
         carried = [program.states[index] for index in walked]
         gives = list(dict.fromkeys([*wanted, *(new for _, new in carried)]))
         nodes = leading_to(program, gives, there)
-        made = {value for node in nodes for value in node.results}
-        taken = {*wanted, *(value for node in nodes for value in node.values)} - made
+        taken = set(taken_by(nodes, wanted))
         if not wanted or not taken <= there | {old for old, _ in carried} or (light and not all(map(_is_light, nodes))):
             return None
         products = [node for node in nodes if node.name == "mm"]
@@ -217,9 +216,7 @@ def _is_plain(node: Node) -> bool:
 def _with_views(nodes: list[Node], others: list[Node]) -> list[Node]:
     """Nodes, and those of the others that are views for them: a kernel takes a part from where the whole is."""
     views = [node for node in others if node.name in FREE and refusal([node]) is None]
-    made = {value for node in nodes for value in node.results}
-    taken = {value for node in nodes for value in node.values} - made
-    return [*Graph(views).needed_for(taken), *nodes]
+    return [*Graph(views).needed_for(taken_by(nodes)), *nodes]
 
 
 def leading_to(program: Program, wanted: Sequence[Value], there: set[Value]) -> list[Node]:
@@ -252,9 +249,3 @@ _LIGHT = frozenset(
     "slice cat view t expand select unsqueeze squeeze permute transpose clone split split_with_sizes unbind "
     "_to_copy sum mean amax var_mean native_layer_norm _softmax".split()
 )
-
-
-def previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:
-    """For every row of every step the row of the step before it."""
-    found = shifted(stream, initial, steps.active, steps.offset) if steps.is_ragged else None
-    return steps.previous(stream, initial) if found is None else found

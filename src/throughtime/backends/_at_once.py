@@ -16,7 +16,7 @@ from throughtime.backends._fusing import Group, Part, grouped
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
-from throughtime.compiler import Graph, Loop, Lowered, Node, Uncompilable, Value
+from throughtime.compiler import Graph, Loop, Lowered, Node, Uncompilable, Value, taken_by
 
 
 class AtOnce:
@@ -26,8 +26,7 @@ class AtOnce:
         self.gives = list(dict.fromkeys(gives))
         nodes = Graph(list(nodes)).needed_for(self.gives)
         made = {value for node in nodes for value in node.results}
-        used = [*(value for node in nodes for value in node.values), *self.gives]
-        self.takes = list(dict.fromkeys(value for value in used if value not in made))
+        self.takes = taken_by(nodes, self.gives)
         if not on_gpu or all(value in self.takes for value in self.gives):
             self._parts: list[_Kernel | TorchFunction] = [TorchFunction("again", nodes, self.gives, ())]
             self._dead: list[list[Value]] = [[]]
@@ -120,8 +119,7 @@ def _lowered(nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], give
 
 def _room(value: Value, rows: int, device: torch.device) -> Tensor:
     """Memory for a value of so many rows."""
-    shape = [size if isinstance(size, int) else rows for size in value.shape]
-    return torch.empty(shape, dtype=value.dtype, device=device)
+    return torch.empty(value.sized(rows), dtype=value.dtype, device=device)
 
 
 def device_of(env: Env) -> torch.device:

@@ -19,7 +19,7 @@ class Streams:
 
     def __init__(self, stored: Sequence[Value], visible: set[Value]) -> None:
         self._stored = stored
-        self._shapes = [(value in visible, row_shape(value), value.dtype) for value in stored]
+        self._shapes = [(value in visible, value.row_shape, value.dtype) for value in stored]
         self._nowhere = [None] * len(stored)
         self._turned = [value for value in stored if value.row_axis]
 
@@ -43,7 +43,7 @@ class Streams:
         """Make the streams known as the values they are."""
         env.update(zip(self._stored, streams, strict=True))
         for value in self._turned:
-            env[value] = turned(value, env[value])
+            env[value] = value.rows_placed(env[value])
 
 
 class Whole:
@@ -61,13 +61,13 @@ class Whole:
 
     def room(self, value: Value, rows: slice | None, count: int) -> Tensor:
         """Memory [count, ...] for what the loop stores, where possible in its final place."""
-        shape = row_shape(value)
+        shape = value.row_shape
         if rows is None or value not in self._wanted:
             return torch.empty(count, *shape, dtype=value.dtype, device=self.device)
         if value not in self.found:
             stream = torch.empty(self._rows, *shape, dtype=value.dtype, device=self.device)
-            self.found[value] = turned(value, stream)
-        return self.found[value].movedim(value.row_axis or 0, 0)[rows]
+            self.found[value] = value.rows_placed(stream)
+        return value.rows_first(self.found[value])[rows]
 
     def collect(self, local: Env, rows: slice | None, *, add: bool) -> None:
         """Take from a block what is wanted: rows go to their places; what has none is added up, or always the same."""
@@ -78,13 +78,11 @@ class Whole:
             elif not value.has_rows:
                 self.found[value] = self.found[value] + part if add and value in self.found else part
             else:
-                axis = value.row_axis or 0
                 if value not in self.found:
-                    shape = [size if isinstance(size, int) else self._rows for size in value.shape]
-                    self.found[value] = part.new_empty(shape)
-                place = self.found[value].movedim(axis, 0)[rows]
+                    self.found[value] = part.new_empty(value.sized(self._rows))
+                place = value.rows_first(self.found[value])[rows]
                 if place.data_ptr() != part.data_ptr():
-                    place.copy_(part.movedim(axis, 0))
+                    place.copy_(value.rows_first(part))
 
 
 def first_steps(steps: Steps, chunk: int | None) -> Sequence[int]:
@@ -113,13 +111,3 @@ def rows_of(env: Env, rows: slice | None) -> Env:
         value: tensor[(slice(None),) * (value.row_axis or 0) + (rows,)] if value.has_rows else tensor
         for value, tensor in env.items()
     }
-
-
-def row_shape(value: Value) -> tuple[int, ...]:
-    """The shape of one row of a value."""
-    return tuple(size for size in value.shape if isinstance(size, int))
-
-
-def turned(value: Value, stream: Tensor) -> Tensor:
-    """A stream, whose rows come first, with the rows where the value has them."""
-    return stream if not value.row_axis else stream.movedim(0, value.row_axis)

@@ -22,6 +22,7 @@ from torch import Tensor
 from throughtime.backends import _stepwise as stepwise
 from throughtime.backends._fused_blocks import FusedBlock, FusedCode, Places
 from throughtime.backends._joining import Joined
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._step_blocks import LONG, SHORT, Block, Grid, Kind, PlainBlock, StepCode, Tables
 from throughtime.backends._step_code import Code, is_available
 from throughtime.backends._steps import Steps
@@ -234,7 +235,7 @@ def _room(value: Value, tensors: list[Tensor], device: torch.device, *, is_free:
     A wide matrix of float32 has its columns side by side: the matrix units of a GPU want TF32 that way, and a product
     with 8192 columns takes 22 µs instead of 25, one with 6144 19 instead of 30. Other dtypes do not care.
     """
-    sizes = [size for size in value.shape if isinstance(size, int)]
+    sizes = value.row_shape
     if is_free and value.dtype == torch.float32 and sizes[1] >= sizes[0]:
         return torch.empty(sizes[::-1], dtype=value.dtype, device=device).t()
     if len(tensors) == 1:
@@ -274,7 +275,7 @@ class Replays:
     def run(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from throughtime.backends._blocks import row_shape
 from throughtime.backends._direct_backward import DirectBackward
 from throughtime.backends._execute import Executable
 from throughtime.backends._memory import empty
@@ -33,10 +32,10 @@ class Direct:
         self._usual = steps, self._kernel.divide(steps, 0, len(steps.counts), self._threads)
         self._inputs = [program.inputs.index(value) for value in loop.streams]
         self._parts = parts
-        self._shapes = [(value in outputs, row_shape(value), value.dtype) for value in stored]
+        self._shapes = [(value in outputs, value.row_shape, value.dtype) for value in stored]
         self._outputs = [stored.index(value) for value in program.outputs]
         self._kept = [] if program.adjoint is None else [stored.index(value) for value in executable.kept]
-        self._executable = executable
+        self._way_back = executable.backward
         self._backwards: dict[tuple[bool, ...], DirectBackward | None] = {}
 
     @classmethod
@@ -74,7 +73,8 @@ class Direct:
     def backward(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> DirectBackward | None:
         """The way back to the gradients that are wanted; None if there is none that is as direct."""
         if wanted not in self._backwards:
-            self._backwards[wanted] = DirectBackward.of(self._executable, tensors, wanted)
+            way = self._way_back
+            self._backwards[wanted] = None if way is None else DirectBackward.of(way, tensors, wanted)
         found = self._backwards[wanted]
         return found if found is not None and found.fits(tensors) else None
 

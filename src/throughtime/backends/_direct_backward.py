@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends._again import previous
-from throughtime.backends._execute import Executable, own_state
-from throughtime.backends._gradients import Lagged
+from throughtime.backends._execute_backward import Backward
+from throughtime.backends._lagged import Lagged, previous
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._numba_loop import NumbaLoop
 from throughtime.backends._parts import Parts
+from throughtime.backends._starts import own_state
 from throughtime.backends._steps import Steps
 from throughtime.compiler import Value
 
@@ -33,54 +33,54 @@ class DirectBackward:
 
     def __init__(
         self,
-        executable: Executable,
+        backward: Backward,
+        loop: NumbaLoop,
         wanted: tuple[bool, ...],
         parts: Parts,
         numbers: dict[Value, int],
     ) -> None:
-        loop, adjoint = executable.loops[1], executable.program.adjoint
-        assert adjoint is not None
-        self._executable, self._kernel, self._carries = executable, loop.kernel, adjoint.carries
-        self._after, gradients = executable.after_backward(wanted)
+        adjoint = backward.adjoint
+        self._backward, self._kernel, self._carries = backward, loop.kernel, adjoint.carries
+        self._after, gradients = backward.after_loop(wanted)
         self._tangents, self._parts = adjoint.output_tangents, parts
         self._streams = [numbers[value] for value in loop.streams]
         # Streams of states, and which states these are; who reads them as they were at the step before: the kernel, and
         # what follows it, which may want a copy.
-        olds = [old for _, old, _ in executable.lagged]
-        self._states = [(numbers[new], index) for index, _, new in executable.lagged]
+        olds = [old for _, old, _ in backward.lagged]
+        self._states = [(numbers[new], index) for index, _, new in backward.lagged]
         self._in_kernel = [olds.index(value) for value in loop.lagged]
         taken = [old for old in olds if old in self._after.takes]
         self._after_it = [(olds.index(old), old not in self._after.takes_lagged) for old in taken]
-        self._overwritten = [None if value is None else numbers[value] for value in executable.overwritten]
+        self._overwritten = [None if value is None else numbers[value] for value in backward.overwritten]
         self._takes = [numbers[value] for value in self._after.takes]
         self._found = [None if value is None else numbers[value] for value in gradients]
 
     @classmethod
-    def of(cls, executable: Executable, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> DirectBackward | None:
+    def of(cls, backward: Backward, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> DirectBackward | None:
         """The direct way back for gradients that are wanted; None if there is more to it."""
-        program, adjoint, loop = executable.program, executable.program.adjoint, executable.loops[1]
-        if adjoint is None or not isinstance(loop, NumbaLoop) or executable.works_before_adjoint:
+        program, adjoint, loop = backward.program, backward.adjoint, backward.loop
+        if not isinstance(loop, NumbaLoop) or backward.works_before:
             return None
-        after, gradients = executable.after_backward(wanted)
-        views, stored = _views(executable, after.takes), adjoint.loop.stored
+        after, gradients = backward.after_loop(wanted)
+        views, stored = _views(backward, after.takes), adjoint.loop.stored
         env = {**dict(zip(program.tensors, tensors, strict=True)), **program.literals}
         with torch.no_grad():
-            executable.run_adjoint_invariant(env)
+            backward.run_invariant(env)
         parts = Parts.of(loop, env, tensors, views)
         if parts is None or any(value.row_axis for value in stored):
             return None
         tangents = [value for value in adjoint.output_tangents if value is not None]
-        before = [*tangents, *executable.kept, *program.inputs]
-        lagged = [old for _, old, _ in executable.lagged]
+        before = [*tangents, *backward.kept, *program.inputs]
+        lagged = [old for _, old, _ in backward.lagged]
         taken = [old for old in lagged if old in after.takes]
         everything = [*before, *stored, *taken, *program.tensors, *views, *after.gives]
         # The first of several that are the same.
         numbers = {value: number for number, value in reversed([*enumerate(everything)])}
-        early = {*loop.streams, *(new for _, _, new in executable.lagged)}
+        early = {*loop.streams, *(new for _, _, new in backward.lagged)}
         late = {*after.takes, *(value for value in gradients if value is not None)}
         if not early.issubset(before) or not late.issubset(numbers) or not set(loop.lagged).issubset(lagged):
             return None
-        return cls(executable, wanted, parts, numbers)
+        return cls(backward, loop, wanted, parts, numbers)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the cell's tensors lie in memory as they did."""
@@ -98,10 +98,10 @@ class DirectBackward:
         *,
         overwrite: Callable[[], bool] | None,
     ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-        """Gradients of tensors and inputs, and of the initial state, as `Executable.backward` gives them."""
-        executable = self._executable
+        """Gradients of tensors and inputs, and of the initial state, as `Backward.run` gives them."""
+        backward = self._backward
         there: list[Any] = [
-            side_by_side(executable.no_tangent(value, steps.total, _CPU) if tangent is None else tangent)
+            side_by_side(backward.no_tangent(value, steps.total, _CPU) if tangent is None else tangent)
             for value, tangent in zip(self._tangents, output_tangents, strict=True)
             if value is not None
         ]
@@ -112,7 +112,7 @@ class DirectBackward:
         division = self._kernel.divide(steps, 0, len(steps.counts), torch.get_num_threads())
         is_mine = overwrite is not None and overwrite()
         places = [None if number is None else there[number] for number in self._overwritten] if is_mine else None
-        stored = executable.adjoint_streams.make(steps.total, _CPU, places=places)
+        stored = backward.streams.make(steps.total, _CPU, places=places)
         self._kernel.launch(
             division,
             [
@@ -136,10 +136,9 @@ class DirectBackward:
         return [None if number is None else there[number] for number in self._found], of_states
 
 
-def _views(executable: Executable, takes: Sequence[Value]) -> list[Value]:
+def _views(backward: Backward, takes: Sequence[Value]) -> list[Value]:
     """What is read after the kernel that must be a part of one of the cell's tensors, since nothing else has it."""
-    program, adjoint = executable.program, executable.program.adjoint
-    assert adjoint is not None
-    elsewhere = {*adjoint.output_tangents, *executable.kept, *program.inputs, *adjoint.loop.stored, *program.tensors}
-    elsewhere.update(old for _, old, _ in executable.lagged)
+    program, adjoint = backward.program, backward.adjoint
+    elsewhere = {*adjoint.output_tangents, *backward.kept, *program.inputs, *adjoint.loop.stored, *program.tensors}
+    elsewhere.update(old for _, old, _ in backward.lagged)
     return [value for value in takes if value not in elsewhere]

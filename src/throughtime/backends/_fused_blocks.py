@@ -18,12 +18,11 @@ from torch import Tensor
 from throughtime.backends import triton
 from throughtime.backends._fusing import FusedStep, Group, fuse
 from throughtime.backends._joining import Products
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._step_blocks import Block, Grid, Kind, Piece, Tables
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
-
-Lagged = dict[Value, tuple[Tensor, Tensor]]
 
 
 def columns_of(loop: Loop) -> dict[Value, int]:
@@ -52,7 +51,7 @@ class FusedKernel:
 
     def __call__(self, place: Tensor, rows: int, env: Env) -> None:
         """Take from `env` and add to it."""
-        results = [torch.empty(_sized(value, rows), dtype=value.dtype, device=place.device) for value in self.gives]
+        results = [torch.empty(value.sized(rows), dtype=value.dtype, device=place.device) for value in self.gives]
         self._kernel(place, [env[value].contiguous() for value in self.takes], results, rows)
         env.update(zip(self.gives, results, strict=True))
 
@@ -139,7 +138,7 @@ class FusedBlock(Block):
         leaves = iter(self.carried)
         return ([next(leaves) for _ in found.before] for found in self._code.step.carried)
 
-    def fill(self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: Lagged) -> None:
+    def fill(self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: LaggedStreams) -> None:
         """Copy what torch reads, and where the rest lies."""
         super().fill(grid, piece, tables, env, lagged)
         self._table.copy_(tables["more", piece].view_as(self._table))
@@ -166,7 +165,7 @@ class Places:
     What kernels cannot read where it lies is copied first; call `done` when the walk is over.
     """
 
-    def __init__(self, codes: Sequence[FusedCode], env: Env, lagged: Lagged, stored: Env, steps: Steps) -> None:
+    def __init__(self, codes: Sequence[FusedCode], env: Env, lagged: LaggedStreams, stored: Env, steps: Steps) -> None:
         self._held: list[Tensor] = []
         self._returned: list[tuple[Tensor, Tensor]] = []
         columns = codes[0].columns
@@ -249,7 +248,3 @@ def row_distance(stream: Tensor) -> int | None:
     if is_vector and (stream.data_ptr() % triton.VECTOR_BYTES or apart * size % triton.VECTOR_BYTES):
         return None
     return apart
-
-
-def _sized(value: Value, rows: int) -> list[int]:
-    return [size if isinstance(size, int) else rows for size in value.shape]

@@ -19,7 +19,7 @@ import torch
 
 from throughtime.backends._joining import Products, sum_of
 from throughtime.backends.triton import pointwise_refusal
-from throughtime.compiler import ROWS, Graph, Loop, Lowered, Node, Uncompilable, Value
+from throughtime.compiler import ROWS, Graph, Loop, Lowered, Node, Uncompilable, Value, taken_by
 
 aten = torch.ops.aten
 
@@ -38,7 +38,7 @@ class Group:
     @property
     def takes(self) -> list[Value]:
         """What it reads and does not compute itself."""
-        return _takes(self.nodes, self.gives)
+        return taken_by(self.nodes, self.gives)
 
     def lowered(self) -> Lowered:
         """The group as a program of rows; what it takes are streams or constants of it."""
@@ -55,7 +55,7 @@ class Plain:
     @property
     def takes(self) -> list[Value]:
         """What they read and do not compute themselves."""
-        return _takes(self.nodes, self.gives)
+        return taken_by(self.nodes, self.gives)
 
 
 Part = Group | Plain
@@ -138,8 +138,7 @@ def _in_parts(products: Products, nodes: list[Node], before: Value, after: Value
 
 def _or_before(alive: Value, before: Value, after: Value) -> list[Node]:
     """Rows that are not alive keep what they had."""
-    axis = before.row_axis or 0
-    sizes = tuple(ROWS if place == axis else 1 for place in range(len(before.shape)))
+    sizes = tuple(ROWS if size is ROWS else 1 for size in before.shape)
     shaped = Value(f"alive_for_{before.name}", sizes, torch.bool)
     result = Value(f"{after.name}_or_{before.name}", before.shape, before.dtype)
     return [
@@ -274,13 +273,6 @@ def refusal(nodes: list[Node], gives: Iterable[Value] = ()) -> str | None:
     except Uncompilable as reason:
         return str(reason)
     return pointwise_refusal(lowered.program)
-
-
-def _takes(nodes: Iterable[Node], gives: Iterable[Value]) -> list[Value]:
-    nodes = list(nodes)
-    made = {value for node in nodes for value in node.results}
-    used = [*(value for node in nodes for value in node.values), *gives]
-    return list(dict.fromkeys(value for value in used if value not in made))
 
 
 def _is_view(node: Node) -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from throughtime.backends import numba
-from throughtime.backends._memory import side_by_side
-from throughtime.backends._steps import Steps
+from throughtime.backends._lagged import Lagged
 
 _library = torch.library.Library("throughtime", "FRAGMENT")
 _library.define("over_rows(Tensor[] g, Tensor[] parts, bool sum_parts=False) -> (Tensor, Tensor)")
@@ -22,44 +19,6 @@ _FEW = 1 << 22
 """Multiplications up to which torch is as fast: there is less to do before it starts."""
 _NARROW = range(2, 9)
 """Columns with which torch takes about three times as long: an eighth as many multiplications are few then."""
-
-
-class Lagged(NamedTuple):
-    """A stream as it was at the step before, and at the first step `initial`: where to find it, instead of a copy.
-
-    `before` says for each row where in the stream it lies, `~r` for row r of the first step.
-    """
-
-    stream: Tensor
-    initial: Tensor
-    before: Tensor
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.stream.shape
-
-    def placed(self) -> numba.Rows:
-        """For machine code."""
-        stream = self.stream
-        width, size = stream.shape[1], stream.dtype.itemsize
-        addresses = (self.before.data_ptr(), self.initial.data_ptr())
-        return numba.Rows(stream.data_ptr(), width * size, width, *addresses)
-
-    def tensor(self) -> Tensor:
-        """The copy."""
-        # Negative places count from the end.
-        return torch.cat([self.stream, self.initial.flip(0)])[self.before]
-
-    @classmethod
-    def of(cls, stream: Tensor, initial: Tensor, steps: Steps) -> Lagged:
-        before = steps.tables.get("rows before")
-        if before is None:
-            before = torch.empty(steps.total, dtype=torch.int64, device="cpu")
-            addresses = (table.data_ptr() for table in (before, steps.offset, steps.active))
-            numba.before(array("q", (*addresses, len(steps.active), steps.row_stride)))
-            # Whole: another thread may look for it.
-            steps.tables["rows before"] = before
-        return cls(side_by_side(stream), side_by_side(initial), before)
 
 
 def over_rows(

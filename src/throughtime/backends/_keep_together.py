@@ -1,7 +1,7 @@
 """What a forward pass keeps, in rows as wide as those that the backward loop stores.
 
 A backward kernel reads what was kept of a row, and stores what gradients are made of: often as much, and at the very
-place where it has just read for the last time. Then it can be written there (`Executable.overwritten`), which takes no
+place where it has just read for the last time. Then it can be written there (`Backward.overwritten`), which takes no
 memory of its own and meets lines that are in the cache already. Several kept values that are as wide together as one
 that is stored are therefore kept side by side, as one.
 """

@@ -1,8 +1,9 @@
 """What blocks of steps keep for the backward pass when memory is swapped.
 
-A block keeps on the host all that only a product would lead to, or next to nothing, and what its backward pass needs is
-computed again from that. The latter is more work for the device, and a fraction of the bytes for the bus: blocks of
-both kinds take turns, so that neither has to wait for the other. The last blocks stay on the device.
+There are two kinds of blocks. One sends to the host what it takes a matrix product to find, and finds the rest again
+from that. The other sends next to nothing and repeats the products as well: more work for the device, but a fraction of
+the bytes for the bus. Both kinds take turns, so that neither the bus nor the device has to wait for the other. The last
+blocks stay on the device.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from throughtime.backends._again import Again, light_ones
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._host_streams import Departures, arrivals, is_apart, settle
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
@@ -70,7 +72,13 @@ class Keeping:
     """
 
     def __init__(
-        self, program: Program, loops: Sequence[Any], kept: Sequence[Value], lagged: Sequence[int], *, is_random: bool
+        self,
+        program: Program,
+        loops: Sequence[CompiledLoop],
+        kept: Sequence[Value],
+        lagged: Sequence[int],
+        *,
+        is_random: bool,
     ) -> None:
         self._program, self.loops, self.states = program, loops, program.states
         self._on_gpu = all(loop.on_gpu for loop in loops)
@@ -133,7 +141,7 @@ class Keeping:
 
     def share_sent(self, rows: float, device: torch.device) -> float:
         """The share of blocks that keep most, for steps of so many rows: what the bus carries in the meantime."""
-        loop: float | None = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
+        loop = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
         least, most = (rows * level.row_bytes / BUS_BYTES for level in (self.least, self.most))
         again = 0.0 if self.least.again is None else rows * _seconds(self.least.again.products)
         # Steps that are not recorded are slower than any bus, and exact products may be.
@@ -150,7 +158,7 @@ def _is_captured(device: torch.device) -> bool:
 
 
 def _row_bytes(values: Iterable[Value]) -> int:
-    return sum(value.row_size * value.dtype.itemsize for value in values)
+    return sum(value.row_bytes for value in values)
 
 
 def _seconds(nodes: Iterable[Node]) -> float:

@@ -181,15 +181,3 @@ class _Unpack(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         return None, ctx.moves.pack(gradient)
-
-
-def shifted(stream: Tensor, initial: Tensor, active: Tensor, offset: Tensor) -> Tensor | None:
-    """For every packed row the row of the step before, of `initial` for the first step; None where torch must do it."""
-    if stream.device.type != "cpu" or not numba.is_installed():
-        return None
-    stream, initial = side_by_side(stream), side_by_side(initial)
-    out = empty(tuple(stream.shape), stream.dtype, stream.device)
-    size = stream.dtype.itemsize * math.prod(stream.shape[1:])
-    addresses = (leaf.data_ptr() for leaf in (stream, initial, out, offset, active))
-    numba.shift(array("q", (*addresses, len(active), size)))
-    return out

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from throughtime.backends import numba
+from throughtime.backends._compiled_loop import CompiledLoop
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
@@ -68,13 +70,10 @@ def _without_slices(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     return [node for node in ahead if node not in ends], ends
 
 
-class NumbaLoop:
+class NumbaLoop(CompiledLoop):
     """A loop as one call of a compiled kernel. `ahead` is what the kernel does ahead of the loop, too."""
 
-    name = "numba"
-    on_gpu = takes_starts = False
-    # What is made of the cell's tensors for a walk in blocks is made anew for each.
-    held = contextlib.nullcontext
+    by_kernels = True
 
     def __init__(self, lowered: Lowered) -> None:
         self.kernel = numba.compile_loop(lowered.program)
@@ -109,11 +108,12 @@ class NumbaLoop:
     def run(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,
         generators: Any,
+        starts: Sequence[Tensor] | None = None,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         self.kernel.run(

@@ -122,14 +122,16 @@ class _Unroll(torch.autograd.Function):
             outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
             results = (*outputs, *final)
             if call.leading is not None and swapped is None:
-                # As they leave, like those of a kernel that has written them so: every call keeps the same.
+                # Outputs that are kept are kept with the axes that they leave with, because a direct call does so:
+                # its kernel writes them that way. Torch's checkpoint wants every call to keep tensors of one shape.
                 leaving = zip(executable.program.outputs, outputs, strict=True)
                 found.update((value, leaf) for value, leaf in leaving if value in found)
             kept = found.values() if swapped is None else (*found.values(), *swapped.take())
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
         # What hooks hand out in the backward pass is theirs.
         has_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-        ctx.claim, ctx.may_overwrite = Claim(), bool(executable.overwritten) and not has_hooks
+        assert executable.backward is not None
+        ctx.claim, ctx.may_overwrite = Claim(), bool(executable.backward.overwritten) and not has_hooks
         moved = () if call.moves is None else (*rows, *state)
         # Autograd knows how long saved tensors are wanted, wherever they are.
         ctx.save_for_backward(*leaves, *moved, *kept)
@@ -189,15 +191,16 @@ def _walk_back(
     direct = None if call.direct is None else call.direct.backward(tensors, wanted)
     if direct is not None:
         return direct.run(tensors, rows, initial, kept, *tangents, call.steps, overwrite=overwrite)
-    env = environment(call, tensors, rows)
+    backward, env = call.executable.backward, environment(call, tensors, rows)
+    assert backward is not None
     arguments = (env, initial, *tangents, call.steps, wanted, call.chunk)
     if swapped is None:
-        env.update(zip(call.executable.kept, kept, strict=True))
-        return call.executable.backward(*arguments, overwrite=overwrite)
+        env.update(zip(backward.kept, kept, strict=True))
+        return backward.run(*arguments, overwrite=overwrite)
     split = len(swapped.keeping.stays)
     env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
     with swapped.returned(kept[split:]) as returned:
-        return call.executable.backward(*arguments, returned)
+        return backward.run(*arguments, returned)
 
 
 def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:

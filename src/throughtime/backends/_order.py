@@ -33,7 +33,7 @@ class Order:
         if in_machine_code and lengths:
             self._sort_in_one_go(lengths, most)
         else:
-            self._sort_with_numpy(np.array([min(max(length, 0), most) for length in lengths], dtype=np.int64), most)
+            self._sort_with_numpy(np.array([min(max(length, 0), most) for length in lengths], dtype=np.int64))
 
     def _sort_in_one_go(self, lengths: Sequence[int], most: int) -> None:
         """One table, made by one call and found by one address.
@@ -57,7 +57,7 @@ class Order:
         # Of `offset`, `rows` and `length`, for machine code.
         self.addresses = (address + 8 * (third + most), address + 8 * numba.FACTS, address + 8 * second)
 
-    def _sort_with_numpy(self, lengths: Places, most: int) -> None:
+    def _sort_with_numpy(self, lengths: Places) -> None:
         self.rows = np.argsort(-lengths, kind="stable")
         self.back = np.argsort(self.rows)
         self.length = lengths[self.rows]

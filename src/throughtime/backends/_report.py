@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._execute import Executable
 from throughtime.backends._host_streams import is_apart
 from throughtime.backends._select import Choice
@@ -54,7 +54,7 @@ def swapped_memory(choice: Choice, steps: Steps, device: torch.device) -> str:
         return f"not swapped, since the tensors are on {device}"
     if choice.executable is None:
         return "what each step saves waits on the host"
-    if choice.executable.program.adjoint is None:
+    if choice.executable.backward is None:
         return "nothing waits on the host, since nothing is differentiated"
     kept = choice.executable.keeping.plan(steps, None, device)
     return "nothing waits on the host, so little is kept for the backward pass" if kept is None else str(kept)
@@ -64,7 +64,8 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     if program.drawn.nodes:
         yield from _section_lines("drawn at random, for all steps at once", program.drawn.nodes)
     yield from _section_lines("once, from parameters", program.invariant.nodes)
-    yield from _before_lines("", program.before, executable)
+    backward = None if executable is None else executable.backward
+    yield from _before_lines("", program.before, [] if executable is None else executable.in_kernel)
     yield from _section_lines("in the loop, at every step", program.loop.nodes)
     yield from _section_lines("after the loop, for all steps at once", program.after.nodes)
     loops = [None, None] if executable is None else [*executable.loops, None]
@@ -74,7 +75,7 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
         return
     yield ""
     yield from _section_lines("backward: once, from parameters", adjoint.invariant.nodes)
-    yield from _before_lines("backward: ", adjoint.before, executable)
+    yield from _before_lines("backward: ", adjoint.before, [] if backward is None else backward.in_kernel)
     yield from _section_lines("backward: in the loop, at every step", adjoint.loop.nodes)
     yield from _section_lines("backward: after the loop, for all steps at once", adjoint.after.nodes)
     read = [*_streams(adjoint.loop, loops[1]), *(value for value in adjoint.loop.reads if value in adjoint.lagged)]
@@ -86,16 +87,15 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     parts = {node.result: node.values for node in program.loop.nodes if node.name == "cat"}
     names = ", ".join(part.name for value in saved for part in parts.get(value, [value]))
     yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"
-    overwritten = [] if executable is None else [value for value in executable.overwritten if value is not None]
+    overwritten = [] if backward is None else [value for value in backward.overwritten if value is not None]
     if overwritten:
         yield f"    of them the backward pass writes over {_bytes(overwritten):,}, unless the graph is kept"
     if program.replay is not None:
         yield "gradients of gradients: the cell itself, step by step; it detaches something or has gradients of its own"
 
 
-def _before_lines(prefix: str, before: Section, executable: Executable | None) -> Iterator[str]:
-    """What is done ahead of a loop: all at once, or by its kernel."""
-    inside = [] if executable is None else executable.in_kernels(before)
+def _before_lines(prefix: str, before: Section, inside: list[Node]) -> Iterator[str]:
+    """What is done ahead of a loop: all at once, or `inside` of its kernel."""
     outside = [node for node in before.nodes if node not in inside]
     if outside or not inside:
         yield from _section_lines(f"{prefix}before the loop, for all steps at once", outside)
@@ -109,7 +109,7 @@ def _section_lines(title: str, nodes: list[Node]) -> Iterator[str]:
         yield from textwrap.wrap(str(node), 116, initial_indent="    ", subsequent_indent="        ")
 
 
-def _streams(loop: Loop, compiled: Any) -> list[Value]:
+def _streams(loop: Loop, compiled: CompiledLoop | None) -> list[Value]:
     """What a loop reads for each row; a kernel that does some of the work ahead of it reads less."""
     return [value for value in (loop.reads if compiled is None else compiled.takes) if value.has_rows]
 
@@ -145,4 +145,4 @@ _MOVES = frozenset(
 
 
 def _bytes(values: list[Value]) -> int:
-    return sum(value.row_size * value.dtype.itemsize for value in values)
+    return sum(value.row_bytes for value in values)

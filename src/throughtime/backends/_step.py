@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import problem, shape_of, type_name
-from throughtime._tensors import autocast_on, check_same_device
+from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import dims
 
 
 def is_row_leaf(leaf: Any) -> bool:
     """Whether a leaf of a state has one row for each sequence; scalars and TensorArrays pass through steps whole."""
     return isinstance(leaf, Tensor) and leaf.ndim > 0
+
+
+def is_unbuilt(cell: Any) -> bool:
+    """Whether some parameters of a cell are still to be made: its first call makes them."""
+    return isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
 
 
 class Step:

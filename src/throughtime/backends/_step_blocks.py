@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._steps import Steps, sent
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
@@ -181,7 +182,7 @@ class Block(ABC):
             return torch.zeros(shape, dtype=dtype, device=device)
 
         def room(value: Value) -> Tensor:
-            return zeros(kind.steps, kind.rows, *_features(value), dtype=value.dtype)
+            return zeros(kind.steps, kind.rows, *value.row_shape, dtype=value.dtype)
 
         self.streams = {value: room(value) for value in copied if value not in lagged}
         self.lagged = {value: room(value) for value in copied if value in lagged}
@@ -209,14 +210,14 @@ class Block(ABC):
             for pieces, piece in zip(kept, left, strict=True):
                 pieces.append(piece)
         for (value, room), pieces in zip(self.stored.items(), kept, strict=True):
-            torch.stack([piece.movedim(value.row_axis or 0, 0) for piece in pieces[::order]], out=room)
+            torch.stack([value.rows_first(piece) for piece in pieces[::order]], out=room)
         for leaf, last in zip(self.carried, current, strict=True):
             leaf.copy_(last)
 
     def taken(self, value: Value, slot: int) -> Tensor:
         """What a step reads of a stream that has been copied in."""
         stream = self.lagged[value] if value in self.lagged else self.streams[value]
-        return stream[slot].movedim(0, value.row_axis or 0)
+        return value.rows_placed(stream[slot])
 
     def enter(self, carried: Sequence[Tensor]) -> None:
         """Take over what is carried [B, ...]."""
@@ -228,14 +229,12 @@ class Block(ABC):
         for leaf, given in zip(self.carried, carried, strict=True):
             given[: self.kind.rows].copy_(leaf[: len(given)])
 
-    def fill(
-        self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: dict[Value, tuple[Tensor, Tensor]]
-    ) -> None:
+    def fill(self, grid: Grid, piece: Piece, tables: Tables, env: Env, lagged: LaggedStreams) -> None:
         """Copy what the steps of a piece read."""
         if self.kind.masked:
             self.alive.copy_(tables["alive", piece])
         for value, room in self.streams.items():
-            stream = env[value].movedim(value.row_axis or 0, 0)
+            stream = value.rows_first(env[value])
             if grid.is_dense:
                 room[piece.slots, : grid.rows].copy_(grid.by_time(stream)[piece.first : piece.last])
             else:
@@ -329,10 +328,6 @@ class PlainBlock(Block):
         if value in self._found:
             return current[self._found[value]]
         return self.taken(value, slot) if value.has_rows else self._constants[value]
-
-
-def _features(value: Value) -> list[int]:
-    return [size for size in value.shape if isinstance(size, int)]
 
 
 def _begin(rows: Tensor, initial: Tensor) -> None:

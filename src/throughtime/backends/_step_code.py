@@ -65,7 +65,7 @@ class Code:
     def row_bytes(self, device: torch.device) -> int:
         """What a row of a step takes of the memory of a block."""
         code = self.fused(masked=True).step if is_available(device) else self._plain
-        return sum(value.row_size * value.dtype.itemsize for value in (*code.copied, *code.stacked))
+        return sum(value.row_bytes for value in (*code.copied, *code.stacked))
 
 
 def is_available(device: torch.device) -> bool:

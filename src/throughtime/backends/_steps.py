@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime.backends._memory import empty
 from throughtime.backends._zeros import are_shared_zeros
 
 _captured: list[Tensor] = []
@@ -167,29 +166,3 @@ class Steps:
             return [self.rows(stream, step) for step in range(len(self.counts))]
         by_time = stream.unflatten(0, (self.batch_size, self.row_stride)).transpose(0, 1).contiguous()
         return [by_time[start] for start in self.starts]
-
-    def previous(self, stream: Tensor, initial: Tensor) -> Tensor:
-        """For every row of every step the row of the step before it; for the first step, that of `initial`."""
-        first = self.counts[0]
-        if len(self.counts) == 1:
-            return initial[:first]
-        ahead = self.starts[0] == 0
-        shifted = empty(stream.shape, stream.dtype, stream.device)
-        if self.row_stride != 1:
-            folded, start = stream.view(self.batch_size, -1, *stream.shape[1:]), initial.unsqueeze(1)
-            parts = [start, folded[:, :-1]] if ahead else [folded[:, 1:], start]
-            torch.cat(parts, 1, out=shifted.view(folded.shape))
-            return shifted
-        if self.counts[-1] == first:
-            # Dense and time-major: in reverse, the step before lies one step later.
-            parts = [initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]]
-            return torch.cat(parts, out=shifted)
-        shifted[:first] = initial[:first]
-        index = sent_once(self.tables, "before", self._index_before, stream.device)
-        torch.index_select(stream, 0, index, out=shifted[first:])
-        return shifted
-
-    def _index_before(self) -> Tensor:
-        """For every packed row but those of the first step, where the row of the step before lies."""
-        active = self.active.numpy().astype(np.int32)
-        return torch.from_numpy(np.arange(active[0], self.total, dtype=np.int32) - np.repeat(active[:-1], active[1:]))

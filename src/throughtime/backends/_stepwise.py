@@ -6,8 +6,6 @@ The rates were measured on an H200, in recorded graphs; `docs/design/gpu.md` has
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from throughtime.backends._fusing import FREE, FusedStep, Group
@@ -48,13 +46,12 @@ def _node_seconds(node: Node, rows: int) -> float:
 
 
 def _product_seconds(matrix: Value, rows: int) -> float:
-    *parts, features, columns = (size for size in matrix.shape if isinstance(size, int))
+    features, columns = matrix.row_shape[-2:]
     as_tf32 = matrix.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
     rate = FLOPS["tf32" if as_tf32 else matrix.dtype.itemsize]
-    numbers = math.prod((*parts, features, columns))
-    busy = max(numbers * matrix.dtype.itemsize / MATRIX_BYTES, 2 * rows * numbers / rate)
+    busy = max(matrix.row_bytes / MATRIX_BYTES, 2 * rows * matrix.row_size / rate)
     return PRODUCT_SECONDS + busy * (DEEP if features > columns else 1)
 
 
 def _row_bytes(values: list[Value]) -> int:
-    return sum(value.row_size * value.dtype.itemsize for value in values if value.has_rows)
+    return sum(value.row_bytes for value in values if value.has_rows)

@@ -14,7 +14,7 @@ from torch import Tensor
 from throughtime.backends._gradients import OVER_ROWS, TIMES, over_rows, times
 from throughtime.backends._memory import empty
 from throughtime.backends._rephrase import rephrase
-from throughtime.compiler import ROWS, Graph, Node, Source, Value
+from throughtime.compiler import ROWS, Graph, Node, Section, Source, Value, taken_by
 
 Env = dict[Value, Tensor]
 
@@ -63,8 +63,7 @@ class TorchFunction:
         self.gives = list(dict.fromkeys(gives))
         nodes = rephrase(nodes, self.gives, on_gpu=on_gpu, by_kernels=by_kernels)
         made = {value for node in nodes for value in node.results}
-        used = [*(value for node in nodes for value in node.values), *self.gives]
-        self.takes = list(dict.fromkeys(value for value in used if value not in made))
+        self.takes = taken_by(nodes, self.gives)
         # These need no copy of a stream as it was at the step before.
         others = {value for node in nodes if node.target is not OVER_ROWS for value in node.values}
         self.takes_lagged = set(self.takes) - others - set(self.gives)
@@ -73,6 +72,26 @@ class TorchFunction:
         writer = _Writer(name, nodes, self.takes, self.gives, again, placed, on_gpu=on_gpu)
         self.source = writer.source
         self._function = writer.compile()
+
+    @classmethod
+    def of(
+        cls,
+        section: Section,
+        wanted: set[Value],
+        reuse: Iterable[Value] | None = None,
+        *,
+        on_gpu: bool = False,
+        by_kernels: bool = False,
+    ) -> TorchFunction:
+        """The section, as far as it is wanted; torch itself keeps the memory of a GPU to use it again."""
+        nodes = Graph(section.nodes).needed_for(wanted)
+        gives = [value for value in section.gives if value in wanted]
+        return cls(section.name, nodes, gives, None if on_gpu else reuse, on_gpu=on_gpu, by_kernels=by_kernels)
+
+    def left_of(self, section: Section) -> list[Node]:
+        """The nodes of the section it was made of that it does not run."""
+        own = set(map(id, Graph(section.nodes).needed_for(self.gives)))
+        return [node for node in section.nodes if id(node) not in own]
 
     def run(self, rows: int, env: Env, generators: Any = None) -> None:
         """Run on values from `env`, and add what comes out."""

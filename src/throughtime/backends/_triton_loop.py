@@ -11,13 +11,15 @@ from torch import Tensor
 
 from throughtime._errors import problem
 from throughtime.backends import triton
+from throughtime.backends._compiled_loop import CompiledLoop
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.compiler import Loop, Lowered, Uncompilable, Value
 
 
-def missing(device: torch.device) -> str | None:
-    """What a device lacks for this backend, or None."""
+def refusal(device: torch.device) -> str | None:
+    """Why this backend is not for a device, or None."""
     if device.type == "cuda" or triton.is_interpreted():
         return None
     return f"it is for CUDA devices, and the tensors are on {device}"
@@ -32,10 +34,9 @@ def lower(loop: Loop, lagged: Sequence[Value]) -> Lowered | str:
     return triton.refusal(lowered.program) or lowered
 
 
-class TritonLoop:
+class TritonLoop(CompiledLoop):
     """A loop as one launch of a kernel."""
 
-    name = "triton"
     on_gpu = takes_starts = True
 
     def __init__(self, lowered: Lowered) -> None:
@@ -44,17 +45,17 @@ class TritonLoop:
         self.takes = [*lowered.streams, *lowered.constants, *lowered.matrices]
         self._fills: dict[torch.device, list[Tensor]] = {}
 
-    def unfit(self, device: torch.device) -> str | None:
+    def refusal(self, device: torch.device, *, must: bool) -> str | None:
         """Why the kernel cannot be launched on a device, or None."""
         return self._kernel.unfit(device)
 
-    def seconds(self, batch: int, device: torch.device) -> float:
+    def seconds(self, rows: int, device: torch.device) -> float:
         """What a step of a dense batch should take."""
-        return self._kernel.seconds(batch, device)
+        return self._kernel.seconds(rows, device)
 
-    def ranked_seconds(self, batch: int, device: torch.device) -> float:
+    def ranked_seconds(self, rows: int, device: torch.device) -> float:
         """The same as the rule for geometries has it, which says rather too much: for comparisons with a margin."""
-        return self._kernel.seconds(batch, device, ranked=True)
+        return self._kernel.seconds(rows, device, ranked=True)
 
     def held(self) -> AbstractContextManager[None]:
         """Within this, matrices are packed for the kernel once, however often it is launched."""
@@ -68,7 +69,7 @@ class TritonLoop:
     def run(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,
@@ -90,7 +91,7 @@ class TritonLoop:
     def _launch(
         self,
         env: Env,
-        lagged: dict[Value, tuple[Tensor, Tensor]],
+        lagged: LaggedStreams,
         starts: Sequence[Tensor],
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from throughtime.backends import triton
+from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._cuda_graphs import Replays
+from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._step_blocks import StepCode
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env, TorchFunction
 from throughtime.compiler import Loop, Value
 
-Lagged = dict[Value, tuple[Tensor, Tensor]]
 
-
-class AtenLoop:
+class AtenLoop(CompiledLoop):
     """A loop, one call of a generated function a step."""
-
-    name = "aten"
-    takes_starts = False
-    # What is made of the cell's tensors for a walk in blocks is made anew for each.
-    held = nullcontext
 
     def __init__(self, loop: Loop, *, on_gpu: bool = False) -> None:
         self._loop = loop
@@ -43,23 +37,25 @@ class AtenLoop:
         """A step, for people: with fused kernels on a GPU."""
         return self._replays.source if self.on_gpu and triton.has_triton() else self._function.source
 
+    def refusal(self, device: torch.device, *, must: bool) -> str | None:
+        """Why a GPU would have to be told of every step anew, if it would, and that is slow."""
+        if must or device.type != "cuda" or self._replays.refusal is None:
+            return None
+        return f"{self._replays.refusal}; step by step from Python it is not faster than the reference"
+
     def seconds(self, rows: int, device: torch.device) -> float | None:
         """What a step of so many rows should take on a GPU; None if it cannot be told."""
-        return None if self.unreplayed is not None else self._replays.seconds(rows, device)
-
-    @property
-    def unreplayed(self) -> str | None:
-        """Why a GPU must be told of every step anew, or None: it gets CUDA graphs."""
-        return self._replays.refusal
+        return None if self._replays.refusal is not None else self._replays.seconds(rows, device)
 
     def run(
         self,
         env: Env,
-        lagged: Lagged,
+        lagged: LaggedStreams,
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: Steps,
         generators: Any,
+        starts: Sequence[Tensor] | None = None,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         if not carried:
@@ -83,9 +79,9 @@ class AtenLoop:
         for tensor, rest in zip(carried, current, strict=True):
             tensor[:rows] = rest
         for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
-            _put(stream, pieces[:: -1 if self._loop.reverse else 1], steps, value.row_axis or 0)
+            _put(stream, value, pieces[:: -1 if self._loop.reverse else 1], steps)
 
-    def _taker(self, value: Value, env: Env, lagged: Lagged, steps: Steps) -> Any:
+    def _taker(self, value: Value, env: Env, lagged: LaggedStreams, steps: Steps) -> Any:
         """How to get at a value when the rows that are carried and the step are known."""
         for index, (before, _) in enumerate(self._loop.carried):
             if value is before:
@@ -98,9 +94,8 @@ class AtenLoop:
         tensor = env[value]
         if not value.has_rows:
             return lambda _current, _step: tensor
-        axis = value.row_axis or 0
-        parts = steps.split(tensor.movedim(axis, 0))
-        return lambda _current, step: parts[step].movedim(0, axis)
+        parts = [*map(value.rows_placed, steps.split(value.rows_first(tensor)))]
+        return lambda _current, step: parts[step]
 
 
 def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, wanted: int) -> list[Tensor]:
@@ -117,7 +112,7 @@ def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, want
     return [torch.cat([now, tensor[rows:wanted]]) for now, tensor in zip(current, carried, strict=True)]
 
 
-def _put(stream: Tensor, pieces: list[Tensor], steps: Steps, axis: int) -> None:
+def _put(stream: Tensor, value: Value, pieces: list[Tensor], steps: Steps) -> None:
     """The rows of each step into their places."""
     for step, piece in enumerate(pieces):
-        steps.rows(stream, step).copy_(piece.movedim(axis, 0))
+        steps.rows(stream, step).copy_(value.rows_first(piece))

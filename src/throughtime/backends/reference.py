@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from throughtime import _nest
-from throughtime._tensors import is_lazy
 from throughtime.backends._checkpoint import recomputed
-from throughtime.backends._step import Step, is_row_leaf
+from throughtime.backends._step import Step, is_row_leaf, is_unbuilt
 
 
 class Walk(NamedTuple):
@@ -44,17 +42,13 @@ def run(
     for start in range(0, len(inputs), stride):
         block = slice(start, start + stride)
         # Parameters still to be made draw random numbers that a second walk would not: that block is stored.
-        walk_block = _walk if _is_unbuilt(step.cell) else walk
+        walk_block = _walk if is_unbuilt(step.cell) else walk
         piece, left = walk_block(step, inputs[block], active[block], state, keep_states)
         outputs += piece.outputs
         states += piece.states
         ended += left
         state = piece.state
     return Walk(outputs, states, _rejoin(state, ended))
-
-
-def _is_unbuilt(cell: Any) -> bool:
-    return isinstance(cell, nn.Module) and any(is_lazy(parameter) for parameter in cell.parameters())
 
 
 def _walk(

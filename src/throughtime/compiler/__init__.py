@@ -3,7 +3,7 @@
 from throughtime.compiler._adjoint import Adjoint
 from throughtime.compiler._errors import GrammarError, Uncompilable
 from throughtime.compiler._glance import Glance
-from throughtime.compiler._graph import ROWS, Graph, Node, Value
+from throughtime.compiler._graph import ROWS, Graph, Node, Value, taken_by
 from throughtime.compiler._loop import LoopProgram, Row, check_loop
 from throughtime.compiler._lower import Lowered, is_lowerable
 from throughtime.compiler._program import Program, compile_step
@@ -35,4 +35,5 @@ __all__ = [
     "check_loop",
     "compile_step",
     "is_lowerable",
+    "taken_by",
 ]

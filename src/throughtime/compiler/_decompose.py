@@ -19,22 +19,18 @@ def _tensor(result: Tensor) -> Tensor:
     return result
 
 
-def _addmm(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    product = aten.mm.default(one, other)
-    if alpha != 1:
-        product = aten.mul.Tensor(product, alpha)
-    if beta != 1:
-        bias = aten.mul.Tensor(bias, beta)
-    return _tensor(aten.add.Tensor(product, bias))
+def _plus_bias(multiply: OpOverload) -> Callable[..., Tensor]:
+    """A product and the addition of a bias to it."""
 
+    def decompose(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        product = multiply(one, other)
+        if alpha != 1:
+            product = aten.mul.Tensor(product, alpha)
+        if beta != 1:
+            bias = aten.mul.Tensor(bias, beta)
+        return _tensor(aten.add.Tensor(product, bias))
 
-def _baddbmm(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    product = aten.bmm.default(one, other)
-    if alpha != 1:
-        product = aten.mul.Tensor(product, alpha)
-    if beta != 1:
-        bias = aten.mul.Tensor(bias, beta)
-    return _tensor(aten.add.Tensor(product, bias))
+    return decompose
 
 
 def _mv(matrix: Tensor, vector: Tensor) -> Tensor:
@@ -210,8 +206,8 @@ def _group_norm_backward(
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
-    aten.addmm.default: _addmm,
-    aten.baddbmm.default: _baddbmm,
+    aten.addmm.default: _plus_bias(aten.mm.default),
+    aten.baddbmm.default: _plus_bias(aten.bmm.default),
     aten.mv.default: _mv,
     aten._trilinear.default: _trilinear,
     aten.native_group_norm.default: _group_norm,

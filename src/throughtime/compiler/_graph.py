@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
 
 
@@ -59,6 +60,29 @@ class Value:
             size *= dim if isinstance(dim, int) else 1
         return size
 
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row, or of the whole if it has no rows."""
+        return tuple(size for size in self.shape if isinstance(size, int))
+
+    @property
+    def row_bytes(self) -> int:
+        """What one row takes of memory, or the whole if it has no rows."""
+        return self.row_size * self.dtype.itemsize
+
+    def sized(self, rows: int) -> tuple[int, ...]:
+        """The shape for so many rows."""
+        return tuple(size if isinstance(size, int) else rows for size in self.shape)
+
+    def rows_first(self, tensor: Tensor) -> Tensor:
+        """The value as a stream: a view whose rows lie along the first axis."""
+        return tensor.movedim(self.row_axis or 0, 0)
+
+    def rows_placed(self, stream: Tensor) -> Tensor:
+        """The reverse: a stream with its rows along the axis that they have in the value."""
+        axis = self.row_axis
+        return stream.movedim(0, axis) if axis else stream
+
 
 # Pointwise, though torch does not say so before 2.13.
 _UNTAGGED = frozenset({"leaky_relu", "leaky_relu_backward"})
@@ -106,6 +130,10 @@ class Node:
         if forward is None or not self.name.endswith("_backward"):
             return False
         return any(torch.Tag.pointwise in getattr(forward, name).tags for name in forward.overloads())
+
+    def has_arg(self, name: str) -> bool:
+        """Whether the operation's schema has an argument of this name."""
+        return any(argument.name == name for argument in self.target._schema.arguments)
 
     def arg(self, name: str) -> Any:
         """An argument by the name it has in the operation's schema, its default if it was left out."""
@@ -182,6 +210,16 @@ def map_values(change: Callable[[Value], Any], tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: map_values(change, part) for key, part in tree.items()}
     return tree
+
+
+def taken_by(nodes: Iterable[Node], gives: Iterable[Value] = ()) -> list[Value]:
+    """What nodes that give these values need and do not make themselves, in order."""
+    made: set[Value] = set()
+    used: list[Value] = []
+    for node in nodes:
+        made.update(node.results)
+        used += node.values
+    return list(dict.fromkeys(value for value in (*used, *gives) if value not in made))
 
 
 def depends_on(nodes: Sequence[Node], roots: Iterable[Value]) -> set[Value]:

@@ -15,8 +15,6 @@ from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
 from throughtime.compiler._traced import BATCHES, Source, Trace
 
 _COMPUTES = "it computes with the number of rows in the batch"
-_GIVEN = ("tensors", "inputs", "state", "output_tangents", "state_tangents")
-_COMPUTED = ("outputs", "new_state", "once", "tensor_gradients", "input_gradients", "state_gradients")
 
 
 def merge(one: Trace, other: Trace) -> Trace:
@@ -33,30 +31,18 @@ class _Merge:
         if len(one.literals) != len(other.literals):
             raise Uncompilable(DEPENDS)
         self._twins: dict[Value, Value] = {}
-        for field in _GIVEN:
-            self._pair(getattr(one, field), getattr(other, field))
+        for lists in zip(one.begun_with, other.begun_with, strict=True):
+            self._pair(*lists)
         if not all(map(_is_same_literal, one.literals.values(), other.literals.values())):
             raise Uncompilable(_COMPUTES)
         self._pair(list(one.literals), list(other.literals))
         nodes = [self._node(a, b) for a, b in zip(one.graph.nodes, other.graph.nodes, strict=True)]
-        for field in _COMPUTED:
-            for a, b in zip(getattr(one, field), getattr(other, field), strict=True):
+        for ones, others in zip((*one.ended_with, one.once), (*other.ended_with, other.once), strict=True):
+            for a, b in zip(ones, others, strict=True):
                 if (a is None) != (b is None) or (a is not None and self._twins[a] is not b):
                     raise Uncompilable(DEPENDS)
-        merged: dict[str, Any] = {
-            field: [None if value is None else self._made[value] for value in getattr(one, field)]
-            for field in (*_GIVEN, *_COMPUTED)
-        }
-        literals = {self._made[value]: literal for value, literal in one.literals.items()}
-        self.trace = Trace(
-            graph=Graph(nodes),
-            backward_start=one.backward_start,
-            device=one.device,
-            literals=literals,
-            calls=one.calls,
-            is_plain=one.is_plain and other.is_plain,
-            **merged,
-        )
+        self.trace = one.on_others(Graph(nodes), self._made.__getitem__)
+        self.trace.is_plain = one.is_plain and other.is_plain
         self.trace.objection = self._objection
 
     def _pair(self, ones: Sequence[Value | None], others: Sequence[Value | None]) -> None:

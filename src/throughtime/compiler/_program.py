@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -45,7 +45,6 @@ class Program:
     loop: Loop
     after: Section
     adjoint: Adjoint | None
-    paths: list[str] = field(default_factory=list)
     # How to run a step again whose gradient torch is to differentiate, if the nodes here do not tell.
     replay: Replay | None = None
 
@@ -96,7 +95,6 @@ def compile_step(
     # Last: whatever is wrong with many rows says more about the cell.
     tracing.check_single_row()
     program = _partition(traced, type(cell).__name__)
-    program.paths = list(anatomy.paths)
     program.replay = None if traced.is_plain else tracing.replay
     return program
 
@@ -108,30 +106,16 @@ def _check_devices(anatomy: Anatomy, signature: StepSignature) -> None:
         raise Uncompilable(f"its tensors are on several devices ({', '.join(sorted(map(str, devices)))})")
 
 
-def _given(traced: Trace) -> list[Value]:
-    tangents = [value for value in (*traced.output_tangents, *traced.state_tangents) if value is not None]
-    return [*traced.tensors, *traced.inputs, *traced.state, *traced.literals, *tangents]
-
-
-_RESULTS = ("outputs", "new_state", "tensor_gradients", "input_gradients", "state_gradients")
-
-
-def _results(traced: Trace) -> list[Value]:
-    return [value for name in _RESULTS for value in getattr(traced, name) if value is not None]
-
-
 def _simplify(traced: Trace) -> None:
     """Every pass over the whole graph, forward and backward together, with the grammar checked after each."""
-    traced.graph.results = frozenset(_results(traced))
-    check_graph(traced.graph, _given(traced), _results(traced))
+    traced.graph.results = frozenset(traced.results)
+    check_graph(traced.graph, traced.given, traced.results)
     passes: tuple[Pass, ...] = (pick_by_row, *PASSES, lambda graph: regroup_sums(graph, traced.state))
     for simplify in passes:
         rewriter = simplify(traced.graph)
-        for name in _RESULTS:
-            resolved = [None if value is None else rewriter.resolve(value) for value in getattr(traced, name)]
-            setattr(traced, name, resolved)
-        traced.graph = Graph(Graph(rewriter.nodes).needed_for(_results(traced)), frozenset(_results(traced)))
-        check_graph(traced.graph, _given(traced), _results(traced))
+        traced.resolve(rewriter.resolve)
+        traced.graph = Graph(Graph(rewriter.nodes).needed_for(traced.results), frozenset(traced.results))
+        check_graph(traced.graph, traced.given, traced.results)
     _name_apart(traced)
     traced.graph, traced.backward_start = _forward_first(traced.graph, [*traced.outputs, *traced.new_state])
 
@@ -161,7 +145,7 @@ def _name_apart(traced: Trace) -> None:
             tangent.name = f"d_new_{old.name}"
     taken: set[str] = set()
     counts: dict[str, int] = {}
-    for value in (*_given(traced), *made):
+    for value in (*traced.given, *made):
         base = value.name
         while value.name in taken:
             counts[base] = counts.get(base, 0) + 1

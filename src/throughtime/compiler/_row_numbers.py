@@ -39,8 +39,7 @@ def _is_numbering(node: Node, numbers: set[Value]) -> bool:
     if value.row_axis != 0 or value.dtype != torch.int64:
         return False
     if node.name == "arange":
-        named = {argument.name for argument in node.target._schema.arguments}
-        start, step = (node.arg(name) if name in named else usual for name, usual in (("start", 0), ("step", 1)))
+        start, step = (node.arg(name) if node.has_arg(name) else usual for name, usual in (("start", 0), ("step", 1)))
         return node.arg("end") is ROWS and start == 0 and step == 1
     kept = node.name in _KEEPS_NUMBERS and node.args[0] in numbers
     return kept and (node.name != "expand" or len(node.args[0].shape) == len(value.shape))

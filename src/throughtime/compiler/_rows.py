@@ -114,14 +114,6 @@ def _permute(node: Node) -> None:
         _refuse(node, "moves them away")
 
 
-def _expand(node: Node) -> None:
-    source, result = node.values[0], node.result
-    if source.row_axis is None:
-        return
-    if result.row_axis is None or len(result.shape) - result.row_axis != len(source.shape) - source.row_axis:
-        _refuse(node, "moves them away")
-
-
 def _repeat(node: Node) -> None:
     """Rows are not repeated, but anything else may be, once for each row as well."""
     source, result = node.values[0], node.result
@@ -144,8 +136,7 @@ def _along(name: str = "dim") -> Callable[[Node], None]:
 
 def _axes(node: Node, value: Value, name: str = "dim") -> set[int]:
     """The dimensions that an operation names; all of them if it names none."""
-    named = any(argument.name == name for argument in node.target._schema.arguments)
-    dims = node.arg(name) if named else None
+    dims = node.arg(name) if node.has_arg(name) else None
     if dims is None or dims == []:
         return set(range(len(value.shape)))
     return {dim % len(value.shape) for dim in ([dims] if isinstance(dims, int) else dims)}
@@ -336,7 +327,7 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     **dict.fromkeys(_FACTORIES, _free),
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias"), _reshape),
     **dict.fromkeys(("t", "permute", "transpose", "unsqueeze", "squeeze"), _permute),
-    "expand": _expand,
+    "expand": _repeat,
     "repeat": _repeat,
     **dict.fromkeys(
         (

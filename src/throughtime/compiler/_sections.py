@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from throughtime.compiler._graph import Node, Value
+from throughtime.compiler._graph import Node, Value, taken_by
 
 
 @dataclass
@@ -23,8 +23,7 @@ class Section:
     @property
     def takes(self) -> list[Value]:
         """What it needs and does not compute itself."""
-        made = set(self.gives)
-        return list(dict.fromkeys(value for node in self.nodes for value in node.values if value not in made))
+        return taken_by(self.nodes)
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name}:", *(f"    {node}" for node in self.nodes)])

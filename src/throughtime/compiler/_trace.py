@@ -49,7 +49,7 @@ class Tracing:
             return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate)
 
         self._run = run
-        # Many first: few may be the size of anything.
+        # Many rows first: `axes` learns which axis is that of the rows from its size, and any axis may be 2 long.
         self._many, self._few = map(run, reversed(BATCHES))
 
     def merged(self) -> Trace:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -75,6 +75,54 @@ class Trace:
     is_plain: bool
     # Why it cannot be compiled, if the rules about rows do not find a better reason.
     objection: str | None = None
+
+    @property
+    def begun_with(self) -> tuple[Sequence[Value | None], ...]:
+        """What a step begins with, and its gradient, list by list."""
+        return self.tensors, self.inputs, self.state, self.output_tangents, self.state_tangents
+
+    @property
+    def ended_with(self) -> tuple[Sequence[Value | None], ...]:
+        """What is wanted of a step and of its gradient, list by list."""
+        return self.outputs, self.new_state, self.tensor_gradients, self.input_gradients, self.state_gradients
+
+    @property
+    def given(self) -> list[Value]:
+        """All values that no node makes."""
+        tangents = [value for value in (*self.output_tangents, *self.state_tangents) if value is not None]
+        return [*self.tensors, *self.inputs, *self.state, *self.literals, *tangents]
+
+    @property
+    def results(self) -> list[Value]:
+        """All values that somebody wants."""
+        return [value for values in self.ended_with for value in values if value is not None]
+
+    def resolve(self, change: Callable[[Value], Value]) -> None:
+        """Want other values instead of the results."""
+        self.outputs, self.new_state = [*map(change, self.outputs)], [*map(change, self.new_state)]
+        self.tensor_gradients = _each(change, self.tensor_gradients)
+        self.input_gradients = _each(change, self.input_gradients)
+        self.state_gradients = _each(change, self.state_gradients)
+
+    def on_others(self, graph: Graph, change: Callable[[Value], Value]) -> Trace:
+        """The same trace with another graph, on other values."""
+        found = replace(
+            self,
+            graph=graph,
+            tensors=[*map(change, self.tensors)],
+            inputs=[*map(change, self.inputs)],
+            state=[*map(change, self.state)],
+            once=[*map(change, self.once)],
+            output_tangents=_each(change, self.output_tangents),
+            state_tangents=_each(change, self.state_tangents),
+            literals={change(value): literal for value, literal in self.literals.items()},
+        )
+        found.resolve(change)
+        return found
+
+
+def _each(change: Callable[[Value], Value], values: Sequence[Value | None]) -> list[Value | None]:
+    return [None if value is None else change(value) for value in values]
 
 
 @dataclass(frozen=True)

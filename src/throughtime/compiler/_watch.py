@@ -163,7 +163,7 @@ class Anatomy:
         if self._is_known(thing, parts):
             return
         self._visit(thing)
-        # The object itself may hold tensors by the same id after it is gone: it is alive as long as the cell is.
+        # Its class and its parts, not its id: the structure may outlive it, and equal cells are to have equal ones.
         parts.append(type(thing))
         self._describe_class(type(thing), parts)
         prefix = f"{path}." if path else ""

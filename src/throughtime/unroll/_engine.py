@@ -56,7 +56,7 @@ def unroll(
     if not schedule.active:
         return _no_steps(step, form, inputs, state, all_states)
     if any(not isinstance(leaf, Tensor) for leaf in _nest.flatten(state)):
-        _check_rowless_state(form, schedule, all_states, checkpoint_every)
+        _check_rowless_state(form, all_states, checkpoint_every)
         if isinstance(schedule, Ragged):
             assert isinstance(form, Padded)
             assert lengths is not None
@@ -90,7 +90,7 @@ def unroll(
     with swapping(swap_memory, cell, (inputs, state)):
         walk = reference.run(
             step,
-            _steps(schedule, inputs, [schedule.rows(leaf) for leaf in leaves]),
+            _steps(schedule, inputs),
             schedule.active,
             schedule.sort(state),
             keep_states=all_states,
@@ -168,9 +168,9 @@ def _restored_states(form: Form, schedule: Schedule, states: Sequence[Tensor], f
     return [restore(leaf, last) for leaf, last in zip(states, final, strict=True)]
 
 
-def _steps(schedule: Schedule, inputs: Any, rows: Sequence[Tensor]) -> list[Any]:
-    """The nest of inputs of each step, from the rows of all steps."""
-    taken = [schedule.split(leaf) for leaf in rows]
+def _steps(schedule: Schedule, inputs: Any) -> list[Any]:
+    """The nest of inputs of each step."""
+    taken = map(schedule.take, _nest.flatten(inputs))
     return [_nest.pack_as(inputs, leaves) for leaves in zip(*taken, strict=True)]
 
 
@@ -254,7 +254,7 @@ def _blank(form: Form, like: Tensor, fill: Tensor | None) -> Any:
     return form.restore(like[:0] if blank is None else blank)
 
 
-def _check_rowless_state(form: Form, schedule: Schedule, all_states: bool, checkpoint_every: int | None) -> None:
+def _check_rowless_state(form: Form, all_states: bool, checkpoint_every: int | None) -> None:
     """A TensorArray is not made of rows: what needs rows cannot have one."""
     refusals = {
         "all_states=True": all_states,
@@ -283,8 +283,7 @@ def _unroll_masked(step: Step, form: Padded, inputs: Any, lengths: list[int], st
     device = next(leaf.device for leaf in _nest.flatten(aligned))
     length = torch.tensor(lengths, device=device)
     finished = [length <= time for time in range(count)]
-    rows = [dense.rows(leaf) for leaf in _nest.flatten(aligned)]
-    walk = reference.run_masked(step, _steps(dense, aligned, rows)[:count], finished, state)
+    walk = reference.run_masked(step, _steps(dense, aligned)[:count], finished, state)
     idle = _nest.map_leaves(torch.zeros_like, walk.outputs[0])
     padded = _join(dense, walk.outputs + [idle] * (form.max_time - count))
     # The same once more for the outputs: back to the end, and zeros past it.

@@ -218,16 +218,10 @@ def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor
     """Tensors of the shapes of the results; what is kept has `rows` rows."""
     leading = list(inputs[0].shape[:2])
     program = site.executable.program
-    results = [
-        inputs[0].new_empty([*leading, *(size for size in value.shape if isinstance(size, int))], dtype=value.dtype)
-        for value in program.outputs
-    ]
+    results = [inputs[0].new_empty([*leading, *value.row_shape], dtype=value.dtype) for value in program.outputs]
     results += [leaf.new_empty(leaf.shape) for leaf in state]
     results.append(torch.empty((), dtype=torch.int64, device="cpu"))
-    results += [
-        inputs[0].new_empty([size if isinstance(size, int) else rows for size in value.shape], dtype=value.dtype)
-        for value in site.kept
-    ]
+    results += [inputs[0].new_empty(value.sized(rows), dtype=value.dtype) for value in site.kept]
     return results
 
 
@@ -319,7 +313,8 @@ def _found(
     ]
     first, second = len(tensors), len(tensors) + len(inputs)
     needed = (*(wanted[place] for place in site.places), *wanted[first:second])
-    found, states = executable.backward(
+    assert executable.backward is not None
+    found, states = executable.backward.run(
         env,
         schedule.sort(list(state)),
         output_gradients,

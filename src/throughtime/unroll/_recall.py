@@ -19,8 +19,10 @@ from torch.nn.utils.rnn import PackedSequence
 from throughtime import _nest
 from throughtime._tensors import records_gradients
 from throughtime.backends._direct import Direct
-from throughtime.backends._select import Choice, compiling_stops, wanted_backend
+from throughtime.backends._onlookers import onlooker
+from throughtime.backends._select import Choice
 from throughtime.backends._swap import is_swapped
+from throughtime.backends._wanted import wanted_backend
 from throughtime.backends._zeros import shared_zeros
 from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell, starts_from_zeros
 from throughtime.compiler import Glance
@@ -178,7 +180,7 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
     if not _PLAIN.issuperset(kinds) or not isinstance(cell, RNNCell) or "_modules" not in vars(cell):
         return None
     leaves = [] if initial_state is None else _nest.flatten(initial_state)
-    if any(type(leaf) is not Tensor or leaf.layout is not _STRIDED for leaf in leaves) or compiling_stops():
+    if any(type(leaf) is not Tensor or leaf.layout is not _STRIDED for leaf in leaves) or onlooker():
         return None
     glance = Glance.last(cell)
     if glance is None:

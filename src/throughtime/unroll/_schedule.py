@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime.backends._moves import Moves, can_move
+from throughtime.backends._onlookers import onlooker
 from throughtime.backends._order import Order
-from throughtime.backends._select import compiling_stops
 from throughtime.backends._step import is_row_leaf
 from throughtime.backends._steps import Steps, sent
 from throughtime.backends._zeros import are_shared_zeros
@@ -153,19 +153,19 @@ class Ragged(Schedule):
     def __init__(self, form: Form, lengths: Sequence[int], reverse: bool) -> None:
         self._form = form
         self._reverse = reverse
-        # Whether machine code can do this: nobody wants to see it done.
-        self._is_quick = compiling_stops() is None and can_move()
+        # Whether machine code sorts and moves the rows: not if somebody is to see that done in operations of torch.
+        self._is_quick = onlooker() is None and can_move()
         if isinstance(form, Packed) and self._is_quick:
             self._order = _packed_order(form.active)
         else:
             self._order = Order(lengths, form.max_time, in_machine_code=self._is_quick)
-        # Then the rows lie as the loop wants them.
+        # The rows of packed sequences lie step by step, as the loop wants them, unless it begins at their ends.
         self._is_packed = isinstance(form, Packed) and not reverse
         self._on_device: dict[torch.device, Tensor] = {}
 
     @property
     def active(self) -> list[int]:
-        # Not from the steps if somebody wants to see how they come about.
+        # Steps are made of tensors. Somebody who is to see every operation of torch must not see those.
         active: list[int] = self._order.steps.counts if self._is_quick else self._order.active.tolist()
         return active
 
