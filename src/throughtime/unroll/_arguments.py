@@ -119,8 +119,11 @@ def check_state(
             raise ValueError(problem(missing, got="neither", expected="one of the two", fix=fix))
         what = f"the zero state of {type(cell).__name__}"
         dtype = check_dtype("dtype", dtype)
-        # torch.compile cannot trace the question which device is the default.
-        if device.type == "cpu" and (torch.compiler.is_compiling() or torch.get_default_device().type == "cpu"):
+        # torch.compile can trace neither the question which device is the default, nor another default for a while.
+        if torch.compiler.is_compiling():
+            made = initial_state(cell, batch_size, dtype)
+            initial = _nest.map_leaves(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, made)
+        elif device.type == "cpu" and torch.get_default_device().type == "cpu":
             initial = initial_state(cell, batch_size, dtype)
         else:
             with torch.device(device):
