@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from throughtime import _nest
+from throughtime._tensors import rowwise
 from throughtime.backends._checkpoint import recomputed
 from throughtime.backends._step import Step, is_row_leaf, is_unbuilt
 
@@ -114,6 +115,6 @@ def select(ended: torch.Tensor, old: Any, new: Any) -> Any:
         if not is_row_leaf(new_leaf):
             return new_leaf
         kept = torch.zeros_like(new_leaf) if old_leaf is None else old_leaf
-        return torch.where(ended.view(-1, *[1] * (new_leaf.ndim - 1)), kept, new_leaf)
+        return torch.where(rowwise(ended, new_leaf), kept, new_leaf)
 
     return _nest.map_leaves(choose, new, _nest.map_leaves(lambda _: None, new) if old is None else old)

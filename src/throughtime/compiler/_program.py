@@ -22,7 +22,7 @@ from throughtime.compiler._spread import spread_scalars
 from throughtime.compiler._trace import Tracing
 from throughtime.compiler._traced import StepSignature, Trace
 from throughtime.compiler._verify import check_graph
-from throughtime.compiler._watch import Anatomy
+from throughtime.compiler._watch import Anatomy, hooked_module, norm_over_rows
 
 
 @dataclass
@@ -83,6 +83,12 @@ def compile_step(
         raise Uncompilable(f"a tensor inside it is of a class of its own ({strange})")
     if anatomy.opaque is not None:
         raise Uncompilable(f"it holds {anatomy.opaque}, whose changes cannot be seen")
+    hooked = hooked_module(cell)
+    if hooked is not None:
+        raise Uncompilable(f"a {hooked} in it has hooks, which are to see every step")
+    norm = norm_over_rows(cell)
+    if norm is not None:
+        raise Uncompilable(f"the rows of a batch are not independent: a {norm} in it takes its statistics of them")
     tracing = Tracing(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
     traced = tracing.merged()
     _check_devices(anatomy, signature)

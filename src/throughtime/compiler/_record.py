@@ -26,14 +26,7 @@ from throughtime.compiler._products import RowAxes
 from throughtime.compiler._shadow import shadow
 from throughtime.compiler._traced import ESCAPED, Source, StepCall, StepSignature, Trace, Traced
 from throughtime.compiler._undo import undone
-from throughtime.compiler._watch import (
-    Anatomy,
-    anatomies,
-    changed_attribute,
-    hooked_module,
-    is_generator,
-    norm_over_rows,
-)
+from throughtime.compiler._watch import Anatomy, anatomies, changed_attribute, is_generator
 
 aten = torch.ops.aten
 _LOOKS_AT_VALUES = {
@@ -127,12 +120,6 @@ class _Recording(TorchDispatchMode):
                 )
             return made[id(tensor)]
 
-        hooked = hooked_module(cell)
-        if hooked is not None:
-            raise Uncompilable(f"a {hooked} in it has hooks, which are to see every step")
-        norm = norm_over_rows(cell)
-        if norm is not None:
-            raise Uncompilable(f"the rows of a batch are not independent: a {norm} in it takes its statistics of them")
         stand_in = shadow(cell, replace, anatomy.named)
         tensors = [replace(tensor) for tensor in anatomy.tensors]
         self._prepare(stand_in)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._checkpoint import recomputed
+from throughtime.backends._differentiable import Call, run
 from throughtime.backends._direct import Direct
 from throughtime.backends._execute import Executable
 from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
-from throughtime.backends._operator import Call, run
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.unroll._schedule import Schedule

@@ -23,7 +23,7 @@ from throughtime.backends.reference import select
 from throughtime.cells._base import begin_sequence
 from throughtime.compiler._shadow import shadow
 from throughtime.unroll._arguments import check_output_dtype, check_state
-from throughtime.unroll._operator import blank_row, unseen
+from throughtime.unroll._as_operator import blank_row, unseen
 
 
 def unroll_exported(

@@ -19,8 +19,8 @@ from throughtime.unroll._arguments import (
     lengths_at_hand,
     note_scope,
 )
+from throughtime.unroll._as_operator import OPERATOR
 from throughtime.unroll._exported import unroll_exported
-from throughtime.unroll._operator import OPERATOR
 
 
 def is_one_operator(

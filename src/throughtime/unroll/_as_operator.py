@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from throughtime import _nest
 from throughtime._errors import problem
+from throughtime.backends._differentiable import Call, apart, environment
 from throughtime.backends._execute import Executable
 from throughtime.backends._noise import Noise
-from throughtime.backends._operator import Call, apart, environment
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
 from throughtime.cells._base import begin_sequence, cell_by_number, known_cell
