@@ -220,3 +220,61 @@ def test_every_picture_is_drawn() -> None:
         file = io.BytesIO()
         figure.savefig(file, format="png")
         assert file.getvalue().startswith(b"\x89PNG")
+
+
+def saved(figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def test_names_are_no_formulas() -> None:
+    plots, odd = tt.train.plots, ["$a_$", r"$\foo$"]
+    history = tt.train.History()
+    history.epochs.append(tt.train.Epoch(1, 1, {"$$": 1.0}, {}, 1e-3, 0.1, best=True))
+    for figure in (
+        plots.confusion(np.eye(2), odd),
+        plots.attention(np.eye(2), odd, odd),
+        plots.forecast([1.0], [2.0], [3.0], name=odd[1]),
+        plots.through_time(np.eye(2), labels=odd),
+        plots.learning(history),
+    ):
+        assert saved(figure)
+    labels = [label.get_text() for label in plots.confusion(np.eye(2), odd).axes[0].get_xticklabels()]
+    assert labels == odd
+
+
+def test_pictures_of_many_things_can_be_drawn() -> None:
+    plots, many = tt.train.plots, [str(place) for place in range(3000)]
+    matrix = np.eye(3000)
+    matrix[7, 1999] = 5
+    figure = plots.confusion(matrix, many)
+    assert figure.axes[0].get_title(loc="left") == "which is taken for which: 40 of 3,000 classes"
+    assert {"7", "1999"} < {label.get_text() for label in figure.axes[0].get_xticklabels()}
+    for drawn in (figure, plots.attention(np.zeros((4, 3000)), many, many[:4])):
+        assert max(drawn.get_size_inches()) <= 24
+        assert saved(drawn)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda plots: plots.confusion(np.eye(2), ["a", "b", "c"]), "`matrix` and `names` do not fit: got (2, 2)"),
+        (lambda plots: plots.confusion([[0.5]], ["a"]), "`matrix` has values that are no counts: got 0.5"),
+        (lambda plots: plots.attention(np.eye(2), list("ab"), ["A"]), "`weights` do not fit the tokens: got (2, 2)"),
+        (lambda plots: plots.through_time(np.eye(2), labels=["a"]), "`labels` do not fit the steps"),
+        (lambda plots: plots.through_time(np.eye(2), [1.0]), "gradient norms do not fit the states: got (1,)"),
+        (lambda plots: plots.forecast([1.0], [2.0], [3.0, 4.0]), "the columns of a forecast do not fit"),
+        (lambda plots: plots.lengths([]), "`lengths` are no list of lengths: got (0,)"),
+    ],
+)
+def test_pictures_refuse_what_the_report_refuses(draw, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw(tt.train.plots)
+
+
+def test_pictures_take_any_tensor() -> None:
+    learnt = torch.rand(3, 2, dtype=torch.bfloat16, requires_grad=True)
+    assert saved(tt.train.plots.through_time(learnt, learnt[:, 0]))
+    assert saved(tt.train.plots.attention(learnt, ["a", "b"], list("abc")))
+    assert saved(tt.train.plots.forecast(learnt[:, 0], learnt[:, 1], learnt[:, 1]))
