@@ -273,6 +273,12 @@ def test_pictures_refuse_what_the_report_refuses(draw, message: str) -> None:
         draw(tt.train.plots)
 
 
+def test_pictures_of_what_is_not_finite_are_drawn() -> None:
+    states = np.array([[1.0, np.inf], [np.nan, 2.0]])
+    assert saved(tt.train.plots.through_time(states, [np.inf, 1.0]))
+    assert saved(tt.train.plots.through_time(np.full((2, 2), np.nan), [np.nan, np.nan]))
+
+
 def test_pictures_take_any_tensor() -> None:
     learnt = torch.rand(3, 2, dtype=torch.bfloat16, requires_grad=True)
     assert saved(tt.train.plots.through_time(learnt, learnt[:, 0]))

@@ -162,8 +162,11 @@ def _counted(matrix: Any, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[A
         dense = as_array("matrix", matrix)
         shape, places = dense.shape, np.array(np.nonzero(dense))
         values = dense[tuple(places)] if dense.ndim else dense
-    if shape != (size, size):
-        expected, fix = f"({size}, {size}), by the names", "Pass one name for each class."
+    if shape != (size, size) or not size:
+        expected, fix = (
+            f"({size}, {size}), by the names",
+            "Pass one name for each class, of which there is at least one.",
+        )
         raise ValueError(problem("`matrix` and `names` do not fit", got=shape, expected=expected, fix=fix))
     wrong = values[~(np.isfinite(values) & (values >= 0) & (values == np.floor(values)))]
     if len(wrong):
