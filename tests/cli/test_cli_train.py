@@ -11,13 +11,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import kill_and_resume
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
+from throughtime.cli.train import _look
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -28,6 +31,23 @@ MAKERS = {
     "generate": (text, "a.txt", "bits a character of held-out text"),
     "translate": (pairs, "a.tsv", "of the tokens of"),
 }
+
+
+def test_more_classes_than_a_table_can_hold_are_counted() -> None:
+    classes = 1_000_000
+
+    def model(inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(torch.tensor([7, 999_999, 7]), classes)
+
+    target = SimpleNamespace(categories=range(classes))
+    examples = [(torch.zeros(length, 1), torch.tensor(kind)) for length, kind in ((1, 7), (2, 7), (3, 7))]
+    counts, names = _look._confusion(
+        model, SimpleNamespace(layout=SimpleNamespace(targets=[target]), held_out=examples)
+    )
+    assert len(names) == classes
+    assert counts[7, 7] == 2
+    assert counts[7, 999_999] == 1
+    assert counts.coalesce().values().sum() == 3
 
 
 @pytest.mark.parametrize("task", MAKERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import shutil
 import subprocess
@@ -11,51 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from _reports import full_report, history
 from matplotlib.image import imread
 
 import throughtime as tt
 from throughtime.train.report import _report
-from throughtime.train.report._numbers import histogram, packed, rounded, thinned
-from throughtime.train.report._report import gradient_verdict
 
 pytestmark = pytest.mark.covers("report")
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 in_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium here to open the report in")
-
-
-def history(epochs: int = 3, batches: int = 5) -> tt.train.History:
-    found = tt.train.History()
-    for epoch in range(1, epochs + 1):
-        for batch in range(batches):
-            number = (epoch - 1) * batches + batch + 1
-            values = {"loss": 2.0 / number}
-            found.steps.append(tt.train.Step(number, epoch, values, 0.5, 1e-3, 8, 60, 80, 0.01, 10**8))
-        train, valid = {"loss": 2.0 / epoch, "accuracy": 0.3 * epoch}, {"loss": 2.5 / epoch, "accuracy": 0.25 * epoch}
-        found.epochs.append(tt.train.Epoch(epoch, epoch * batches, train, valid, 1e-3, 0.1, best=True))
-    return found
-
-
-def full_report() -> tt.train.Report:
-    """A report with every part."""
-    report = tt.train.Report("A <b>title</b>", "**97.8 %** of </script> recognised.")
-    report.add_facts({"accuracy": "97.8 %", "sequences": "640"})
-    report.add_history(history())
-    report.add_confusion([[5, 1], [0, 4]], ["a</script>", "b"])
-    report.add_forecast("first", {"level": (np.arange(9.0), np.arange(3.0), np.arange(3.0) + 0.5)})
-    report.add_forecast("second", {"level": (np.arange(5.0), np.arange(2.0), np.arange(2.0))})
-    cell = tt.LSTMCell(4, input_size=3)
-    inside = tt.train.through_time(cell, torch.randn(2, 7, 3), [7, 3], lambda _, state: state.h.sum())
-    for row, length in enumerate((7, 3)):
-        report.add_through_time(
-            f"row {row}", {"Reading": (inside.states[row, :length], inside.gradients[row, :length])}
-        )
-    report.add_attention("hi", [[0.9, 0.1], [0.2, 0.8]], ["h", "i"], ["HH", "AY"])
-    report.add_lengths([3, 3, 7], padding=0.02, padding_at_random=0.3)
-    report.add_plan(tt.explain(cell, torch.randn(2, 7, 3)))
-    report.add_settings({"seed": 0})
-    return report
 
 
 def opened(path: Path, *flags: str) -> tuple[str, str]:
@@ -173,69 +137,6 @@ def test_nothing_is_fetched_and_nothing_breaks_out() -> None:
     assert "<h1>A &lt;b&gt;title&lt;/b&gt;</h1>" in page
     assert page.count("</script>") == 2
     assert "{{" not in page
-
-
-def test_numbers_survive() -> None:
-    data = json.loads(re.search(r'id="data">(.*?)</script>', full_report().html(), re.DOTALL)[1])
-    assert data["confusion"]["matrix"] == [[5, 1], [0, 4]]
-    assert data["history"]["epochs"]["valid"]["accuracy"] == [0.25, 0.5, 0.75]
-    assert data["history"]["steps"]["number"] == list(range(1, 16))
-    assert data["rate"] == pytest.approx(6000)
-    assert data["lengths"] == {
-        "edges": [3, 4, 5, 6, 7, 8], "counts": [2, 0, 0, 0, 1], "total": 13, "longest": 7,
-        "padding": 0.02, "padding_at_random": 0.3,
-    }  # fmt: skip
-
-
-def test_a_baseline_is_drawn_with_its_metric() -> None:
-    report = tt.train.Report("t")
-    report.add_history(history(), baselines={"loss": "accuracy"})
-    data = json.loads(re.search(r'id="data">(.*?)</script>', report.html(), re.DOTALL)[1])
-    assert data["history"]["epochs"]["names"] == ["loss"]
-    assert data["history"]["epochs"]["baselines"] == {"loss": "accuracy"}
-
-
-def test_helpers_of_numbers() -> None:
-    assert rounded([1.23456789, float("nan"), float("inf")]) == [1.235, None, None]
-    assert thinned(range(1000), 10) == pytest.approx([49.5 + 100 * part for part in range(10)], rel=1e-3)
-    assert histogram([5]) == ([5, 6], [1])
-    assert sum(histogram(np.arange(1, 1001))[1]) == 1000
-    assert packed([[0.5, -1.0]])["limit"] == 1.0
-    assert packed(np.zeros((2, 2)))["limit"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("norms", "words"),
-    [
-        ([1.0, 1.0, 1.0], "It arrives: about as large at the first step as at the last."),
-        ([0.97, 0.7, 1.0], "It arrives: about as large at the first step as at the last."),
-        ([1.1, 1.0, 1.0], "It arrives: 1.1 times larger at the first step than at the last."),
-        ([0.5, 0.7, 1.0], "It arrives: 2.0 times smaller at the first step than at the last."),
-        ([1e6, 1e3, 1.0], "It explodes: 1,000,000 times larger at the first step"),
-        ([0.0, 1e-3, 1.0], "It vanishes: nothing is left of it at the first step."),
-        ([0.5, 1.0, 0.0], "It arrives: 2.0 times smaller at the first step than at the last that sends any back."),
-        ([1.0, 0.0], "Nothing flows back"),
-    ],
-)
-def test_what_became_of_the_gradient(norms: list[float], words: str) -> None:
-    assert gradient_verdict(norms).startswith(words)
-    mirrored = gradient_verdict(norms[::-1], backwards=True)
-    assert mirrored.split(":")[0] == gradient_verdict(norms).split(":")[0]
-
-
-@pytest.mark.parametrize(
-    ("add", "message"),
-    [
-        (lambda report: report.add_confusion([[1, 2]], ["a"]), "`matrix` and `names` do not fit: got (1, 2)"),
-        (
-            lambda report: report.add_attention("x", [[1.0]], ["a", "b"], ["c"]),
-            "`weights` do not fit the tokens: got (1, 1)",
-        ),
-    ],
-)
-def test_mistakes_are_named(add, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        add(tt.train.Report("t"))
 
 
 def test_a_report_replaces_an_earlier_one_only_when_it_is_whole(

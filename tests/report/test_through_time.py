@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -87,6 +88,116 @@ def test_a_loss_must_be_a_function() -> None:
         tt.train.through_time(tt.GRUCell(4), torch.randn(2, 5, 3), None, 3)
 
 
+def total(_, state) -> torch.Tensor:
+    return sum(part.sum() for part in tt._nest.flatten(state))
+
+
+def test_it_starts_where_the_cell_starts() -> None:
+    class Learnt(tt.GRUCell):
+        def get_initial_state(self, inputs=None, batch_size=None, dtype=None):
+            return torch.full((batch_size, 3), 0.7, dtype=dtype)
+
+    cell, inputs = Learnt(3, input_size=2), torch.randn(2, 4, 2)
+    outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=torch.float32)
+    torch.testing.assert_close(tt.train.through_time(cell, inputs).states, outputs.detach())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("given", "means"), [([9, 2], [5, 2]), ([2.0, 1.9], [2, 1]), ([-3, 4], [0, 4]), (np.array([5, 1]), [5, 1])], ids=str
+)
+def test_lengths_mean_what_they_mean_in_every_unroll(given, means: list[int], reverse: bool) -> None:
+    cell, inputs = tt.GRUCell(3, input_size=4), torch.randn(2, 5, 4)
+    found = tt.train.through_time(cell, inputs, given, total, reverse=reverse)
+    wanted = tt.train.through_time(cell, inputs, means, total, reverse=reverse)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_inputs_are_those_of_an_unroll(reverse: bool) -> None:
+    """Nests, arrays and ids."""
+    times, x, ids = (
+        torch.rand(2, 5, 1, dtype=torch.float64).cumsum(1),
+        torch.randn(2, 5, 4),
+        torch.tensor([[1, 2, 0, 3, 1]] * 2),
+    )
+    for cell, inputs in (
+        (tt.cells.PhasedLSTMCell(3), (times, x)),
+        (tt.EmbeddingWrapper(tt.GRUCell(3), 5, 3), ids.unsqueeze(2)),
+        (tt.GRUCell(3), x.numpy()),
+    ):
+        inside = tt.train.through_time(cell, inputs, [5, 2], total, reverse=reverse)
+        torch_inputs = tt._nest.map_leaves(torch.as_tensor, inputs)
+        turned = tt._nest.map_leaves(lambda leaf: leaf.flip(1), torch_inputs) if reverse else torch_inputs
+        outputs, _ = tt.dynamic_rnn(cell, turned, dtype=torch.float32)
+        # The first sequence is as long as the batch.
+        wanted = outputs[0].flip(0) if reverse else outputs[0]
+        torch.testing.assert_close(inside.states[0], wanted.detach())
+        assert (inside.gradients[0] > 0).all()
+
+
+class Counting(tt.RNNCell):
+    """One number a row, and how many steps it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state_size, self.output_size = (torch.Size([]), 1), 4
+
+    def zero_state(self, batch_size, dtype, device=None):
+        return torch.zeros(batch_size, dtype=dtype), torch.zeros(batch_size, 1, dtype=torch.int64)
+
+    def forward(self, inputs, state):
+        return inputs, (0.5 * state[0] + inputs.sum(-1), state[1] + 1)
+
+
+def test_parts_of_a_state_without_a_gradient_are_left_out() -> None:
+    inputs = torch.ones(1, 3, 4)
+    inside = tt.train.through_time(Counting(), inputs, None, lambda _, state: state[0].sum())
+    assert inside.states.tolist() == [[4.0, 6.0, 7.0]]
+    assert inside.gradients.tolist() == [[0.25, 0.5, 1.0]]
+
+
+def test_a_gradient_that_is_nearly_gone_is_not_gone() -> None:
+    cell = tt.BasicRNNCell(1, activation=lambda x: 1e-4 * x, input_size=1)
+    torch.nn.init.ones_(cell.kernel)
+    inside = tt.train.through_time(cell, torch.ones(1, 8, 1), None, total)
+    torch.testing.assert_close(inside.gradients[0, 0].item(), 1e-28, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 4)], ids=str)
+def test_without_a_step_there_is_no_gradient(shape: tuple[int, ...]) -> None:
+    inside = tt.train.through_time(tt.GRUCell(3), torch.randn(shape), [0] * shape[0], total, reverse=True)
+    assert inside.states.shape == (*shape[:2], 3)
+    assert inside.gradients.shape == shape[:2]
+    assert not inside.gradients.any()
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "message"),
+    [
+        (lambda _, state: state, ValueError, "`loss` must return one number: got shape (2, 3)"),
+        (lambda *_: None, TypeError, "`loss` must return one number: got NoneType"),
+        (lambda *_: 1.0, TypeError, "`loss` must return one number: got float"),
+        (lambda *_: torch.tensor(1.0), ValueError, "`loss` has no gradient: got a constant"),
+    ],
+)
+def test_a_loss_is_one_number_with_a_gradient(loss, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        tt.train.through_time(tt.GRUCell(3), torch.randn(2, 5, 4), None, loss)
+
+
+def test_what_cannot_be_looked_at_is_said() -> None:
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(2, 5, 4), [5, 2], batch_first=True)
+    with pytest.raises(TypeError, match="through_time takes padded inputs: got PackedSequence"):
+        tt.train.through_time(tt.GRUCell(3), packed)
+    ids = torch.full((2, 5, 1), 9)
+    with pytest.raises(ValueError, match="an id is outside of the table"):
+        tt.train.through_time(tt.EmbeddingWrapper(tt.GRUCell(3), 5, 3), ids, None, total)
+    counts = torch.zeros(2, dtype=torch.int64), torch.zeros(2, 1, dtype=torch.int64)
+    with pytest.raises(ValueError, match="the state of the cell has no gradient"):
+        tt.train.through_time(Counting(), torch.randn(2, 5, 4), initial_state=counts)
+
+
 def figures():
     history = tt.train.History()
     for number in (1, 2):
@@ -109,3 +220,67 @@ def test_every_picture_is_drawn() -> None:
         file = io.BytesIO()
         figure.savefig(file, format="png")
         assert file.getvalue().startswith(b"\x89PNG")
+
+
+def saved(figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def test_names_are_no_formulas() -> None:
+    plots, odd = tt.train.plots, ["$a_$", r"$\foo$"]
+    history = tt.train.History()
+    history.epochs.append(tt.train.Epoch(1, 1, {"$$": 1.0}, {}, 1e-3, 0.1, best=True))
+    for figure in (
+        plots.confusion(np.eye(2), odd),
+        plots.attention(np.eye(2), odd, odd),
+        plots.forecast([1.0], [2.0], [3.0], name=odd[1]),
+        plots.through_time(np.eye(2), labels=odd),
+        plots.learning(history),
+    ):
+        assert saved(figure)
+    labels = [label.get_text() for label in plots.confusion(np.eye(2), odd).axes[0].get_xticklabels()]
+    assert labels == odd
+
+
+def test_pictures_of_many_things_can_be_drawn() -> None:
+    plots, many = tt.train.plots, [str(place) for place in range(3000)]
+    matrix = np.eye(3000)
+    matrix[7, 1999] = 5
+    figure = plots.confusion(matrix, many)
+    assert figure.axes[0].get_title(loc="left") == "which is taken for which: 40 of 3,000 classes"
+    assert {"7", "1999"} < {label.get_text() for label in figure.axes[0].get_xticklabels()}
+    for drawn in (figure, plots.attention(np.zeros((4, 3000)), many, many[:4])):
+        assert max(drawn.get_size_inches()) <= 24
+        assert saved(drawn)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda plots: plots.confusion(np.eye(2), ["a", "b", "c"]), "`matrix` and `names` do not fit: got (2, 2)"),
+        (lambda plots: plots.confusion([[0.5]], ["a"]), "`matrix` has values that are no counts: got 0.5"),
+        (lambda plots: plots.attention(np.eye(2), list("ab"), ["A"]), "`weights` do not fit the tokens: got (2, 2)"),
+        (lambda plots: plots.through_time(np.eye(2), labels=["a"]), "`labels` do not fit the steps"),
+        (lambda plots: plots.through_time(np.eye(2), [1.0]), "gradient norms do not fit the states: got (1,)"),
+        (lambda plots: plots.forecast([1.0], [2.0], [3.0, 4.0]), "the columns of a forecast do not fit"),
+        (lambda plots: plots.lengths([]), "`lengths` are no list of lengths: got (0,)"),
+    ],
+)
+def test_pictures_refuse_what_the_report_refuses(draw, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw(tt.train.plots)
+
+
+def test_pictures_of_what_is_not_finite_are_drawn() -> None:
+    states = np.array([[1.0, np.inf], [np.nan, 2.0]])
+    assert saved(tt.train.plots.through_time(states, [np.inf, 1.0]))
+    assert saved(tt.train.plots.through_time(np.full((2, 2), np.nan), [np.nan, np.nan]))
+
+
+def test_pictures_take_any_tensor() -> None:
+    learnt = torch.rand(3, 2, dtype=torch.bfloat16, requires_grad=True)
+    assert saved(tt.train.plots.through_time(learnt, learnt[:, 0]))
+    assert saved(tt.train.plots.attention(learnt, ["a", "b"], list("abc")))
+    assert saved(tt.train.plots.forecast(learnt[:, 0], learnt[:, 1], learnt[:, 1]))

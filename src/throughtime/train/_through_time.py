@@ -6,40 +6,58 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import check_callable, check_flag
-from throughtime._tensors import backwards
+from throughtime._errors import check_callable, check_flag, problem, shape_of, type_name
+from throughtime._tensors import backwards, is_lazy
 from throughtime.cells import RNNCell
-from throughtime.cells._base import build_for, is_lazy_cell
+from throughtime.cells._base import build_for, check_cell, is_lazy_cell
 from throughtime.unroll import dynamic_rnn
+from throughtime.unroll._arguments import check_lengths, check_state
+from throughtime.unroll._engine import blank_step
+from throughtime.unroll._form import Padded, open_inputs
 
 
 class ThroughTime(NamedTuple):
-    """One unroll looked at from inside: `states` [B, T, H], and `gradients` [B, T] if there was a loss."""
+    """One unroll looked at from inside: `states` [B, T, H], and the norms `gradients` [B, T] if there was a loss."""
 
     states: Tensor
     gradients: Tensor | None
 
 
 class _Probed(RNNCell):
-    """A cell whose new state is moved by a probe of zeros: the probe's gradient is that of the state itself."""
+    """A cell whose new state is moved by probes of zeros: a probe's gradient is that of the state itself.
 
-    def __init__(self, cell: Any) -> None:
+    `places` says which leaves of the state have a probe.
+    """
+
+    def __init__(self, cell: Any, places: tuple[int, ...]) -> None:
         super().__init__()
-        self.cell = cell
+        self.cell, self.places = cell, places
         self.state_size, self.output_size = cell.state_size, cell.output_size
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        inputs, probe = inputs
+        inputs, probes = inputs
         output, state = self.cell(inputs, state)
-        return output, _nest.map_leaves(torch.add, state, probe)
+        leaves = _nest.flatten(state)
+        for place, probe in zip(self.places, probes, strict=True):
+            # A state of one number a row has one axis less than its probe.
+            leaves[place] = leaves[place] + (probe if probe.ndim == leaves[place].ndim else probe.squeeze(-1))
+        return output, _nest.pack_as(state, leaves)
+
+    def check_step(self, inputs: Any, state: Any) -> None:
+        if isinstance(self.cell, RNNCell):
+            self.cell.check_step(inputs[0], state)
+
+    def check_values(self, inputs: Any) -> None:
+        if isinstance(self.cell, RNNCell):
+            self.cell.check_values(inputs[0])
 
 
 def through_time(
     cell: Any,
-    inputs: Tensor,
+    inputs: Any,
     sequence_length: Any = None,
     loss: Callable[[Any, Any], Tensor] | None = None,
     *,
@@ -48,10 +66,12 @@ def through_time(
 ) -> ThroughTime:
     """The state of `cell` after every step of `inputs` [B, T, ...], and the norm of the gradient that reaches it.
 
-    `loss(outputs, state)` is a sum over the rows of the batch; the gradient that flows back through time is that of
-    the loss by the state after each step, through all later steps. Where its norm falls towards zero, steps before it
-    are not learned from; where it grows without bound, training is not stable. What is shown of a state with several
-    parts is the last, which for an LSTM is h; the norm is that of all. `reverse=True` reads from the end.
+    `inputs` and `sequence_length` are those of `tt.dynamic_rnn`, padded. `loss(outputs, state)` is one number, a sum
+    over the rows of the batch; the gradient that flows back through time is that of the loss by the state after each
+    step, through all later steps. Where its norm falls towards zero, steps before it are not learned from; where it
+    grows without bound, training is not stable. What is shown of a state with several parts is the last, which for an
+    LSTM is h; the norm is that of all. Parts that have no gradient, such as counters, are left out of both.
+    `reverse=True` reads from the end.
 
     >>> import torch, throughtime as tt
     >>> cell, inputs = tt.GRUCell(4, input_size=3), torch.randn(2, 5, 3)
@@ -62,28 +82,86 @@ def through_time(
     if loss is not None:
         check_callable("loss", loss, expected="a function of outputs and state", fix="Leave it out for states alone.")
     check_flag("reverse", reverse)
-    batch, time = inputs.shape[:2]
-    lengths = torch.full((batch,), time) if sequence_length is None else torch.as_tensor(sequence_length)
-    inputs = _turned(inputs.detach(), lengths, reverse=reverse)
-    state = initial_state if initial_state is not None else cell.zero_state(batch, inputs.dtype)
-    state = _nest.map_leaves(lambda leaf: leaf.detach().to(inputs.device), state)
+    check_cell("cell", cell)
+    form, inputs = open_inputs(inputs, time_major=False)
+    if not isinstance(form, Padded):
+        got, expected = type_name(_nest.flatten(inputs)[0]), "tensors [B, T, ...]"
+        fix = "Pad them with `pad_packed_sequence(inputs, batch_first=True)` or `inputs.to_padded_tensor(0.0)`."
+        raise TypeError(problem("through_time takes padded inputs", got=got, expected=expected, fix=fix))
+    batch, time = form.batch_size, form.max_time
+    given = check_lengths(sequence_length, batch)
+    # As in every unroll, above T counts as T, below 0 as 0.
+    clipped = [time] * batch if given is None else [min(max(length, 0), time) for length in given]
+    lengths = torch.tensor(clipped, dtype=torch.int64)
+    device = _nest.flatten(inputs)[0].device
+    state = check_state(cell, initial_state, batch, _dtype_of(cell, inputs), device)
+    state = _nest.map_leaves(lambda leaf: leaf.detach().to(device) if isinstance(leaf, Tensor) else leaf, state)
+    probed = _probed_places(state)
     if is_lazy_cell(cell):
-        build_for(cell, inputs[:, 0], state)
-    probes = _nest.map_leaves(lambda leaf: leaf.new_zeros(batch, time, *leaf.shape[1:]), state)
+        build_for(cell, blank_step(form, inputs), state)
+    inputs = _nest.map_leaves(lambda leaf: _turned(leaf.detach(), lengths, reverse=reverse), inputs)
+    probes = [_probe(_nest.flatten(state)[place], batch, time, loss is not None) for place in probed]
     with torch.enable_grad():
-        leaves = [leaf.requires_grad_(loss is not None) for leaf in _nest.flatten(probes)]
-        outputs, final, states = dynamic_rnn(_Probed(cell), (inputs, probes), lengths, state, all_states=True)
-        norms = None if loss is None else _norms(loss(outputs, final), leaves)
-    shown = _nest.flatten(states)[-1].detach()
+        dtype = probes[-1].dtype
+        found = dynamic_rnn(_Probed(cell, probed), (inputs, probes), lengths, state, dtype, all_states=True)
+        outputs, final, states = found
+        norms = None if loss is None else _norms(_checked_loss(loss(outputs, final), lengths), probes)
+    shown = _nest.flatten(states)[probed[-1]].detach()
     norms = None if norms is None else _turned(norms, lengths, reverse=reverse)
     return ThroughTime(_turned(shown, lengths, reverse=reverse), norms)
 
 
+def _dtype_of(cell: Any, inputs: Any) -> torch.dtype:
+    """The dtype to make a state in: that of the inputs; of ids, and of inputs of several dtypes, that of the cell."""
+    dtypes: set[torch.dtype] = {leaf.dtype for leaf in _nest.flatten(inputs) if leaf.is_floating_point()}
+    if len(dtypes) == 1:
+        return dtypes.pop()
+    weights = cell.parameters() if isinstance(cell, nn.Module) else ()
+    made = [weight.dtype for weight in weights if not is_lazy(weight) and weight.is_floating_point()]
+    return made[0] if made else torch.get_default_dtype()
+
+
+def _probed_places(state: Any) -> tuple[int, ...]:
+    """The leaves of a state that have rows and a gradient."""
+    leaves = _nest.flatten(state)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    places = [place for place in places if leaves[place].ndim]
+    if not places:
+        what, expected = "the state of the cell has no gradient", "at least one part of floating point, with rows"
+        fix = "Look at a cell that remembers something."
+        raise ValueError(problem(what, got=", ".join(map(type_name, leaves)) or "no state", expected=expected, fix=fix))
+    return tuple(places)
+
+
+def _probe(leaf: Tensor, batch: int, time: int, with_gradient: bool) -> Tensor:
+    """Zeros for every step of a leaf; as inputs of a loop they have at least one feature."""
+    return leaf.new_zeros(batch, time, *(leaf.shape[1:] or (1,))).requires_grad_(with_gradient)
+
+
+def _checked_loss(loss: Any, lengths: Tensor) -> Tensor:
+    """The loss, if it is one number that came from the outputs or the state."""
+    what, fix = "`loss` must return one number", "Sum it over the batch, as in `lambda outputs, state: outputs.sum()`."
+    if not isinstance(loss, Tensor):
+        raise TypeError(problem(what, got=type_name(loss), expected="a tensor of one element", fix=fix))
+    if loss.numel() != 1:
+        raise ValueError(problem(what, got=f"shape {shape_of(loss)}", expected="a tensor of one element", fix=fix))
+    # Where no step is taken there is nothing that it could depend on.
+    if not loss.requires_grad and lengths.any():
+        what, expected = "`loss` has no gradient", "a number computed from `outputs` or `state`"
+        fix = "Compute it from its arguments, without `detach`, `torch.no_grad` or `torch.inference_mode`."
+        raise ValueError(problem(what, got="a constant", expected=expected, fix=fix))
+    return loss
+
+
 def _norms(loss: Tensor, probes: list[Tensor]) -> Tensor:
     """The norm of the gradient at every step, over all parts of the state: [B, T]."""
+    if not loss.requires_grad:
+        return probes[-1].new_zeros(probes[-1].shape[:2])
     # A part of the state that the loss does not depend on has a gradient of zeros.
-    gradients = torch.autograd.grad(loss, probes, materialize_grads=True)
-    return torch.stack([gradient.flatten(2).square().sum(2) for gradient in gradients]).sum(0).sqrt()
+    gradients = torch.autograd.grad(loss.sum(), probes, materialize_grads=True)
+    # The square of a small number is none in float32: what is nearly gone would be gone.
+    squares = [gradient.flatten(2).double().square().sum(2) for gradient in gradients]
+    return torch.stack(squares).sum(0).sqrt().to(probes[-1].dtype)
 
 
 def _turned(values: Tensor, lengths: Tensor, *, reverse: bool) -> Tensor:

@@ -8,7 +8,8 @@ import numpy as np
 
 from throughtime.train._records import History
 from throughtime.train.plots._style import BLUE, GREEN, RED, SOFT, VIOLET, calm, curve, legend, new_figure
-from throughtime.train.report._numbers import histogram
+from throughtime.train.report._numbers import histogram, share, whole_lengths
+from throughtime.train.report._report import checked_forecast
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,10 +50,11 @@ def forecast(known: Any, came: Any, forecast: Any, *, name: str = "value") -> Fi
     """
     figure = new_figure(8, 3)
     axes = figure.add_subplot()
+    known, came, forecast = checked_forecast({name: (known, came, forecast)})[name]
     past, future = np.arange(1, len(known) + 1), np.arange(len(known) + 1, len(known) + len(came) + 1)
-    curve(axes, past, np.asarray(known), BLUE, "known")
-    curve(axes, future, np.asarray(came), BLUE, "what came", faint=True)
-    curve(axes, future, np.asarray(forecast), RED, "forecast")
+    curve(axes, past, known, BLUE, "known")
+    curve(axes, future, came, BLUE, "what came", faint=True)
+    curve(axes, future, forecast, RED, "forecast")
     calm(axes, name, "step")
     legend(axes)
     axes.axvline(len(known), color=SOFT, linewidth=0.8, linestyle=":")
@@ -68,10 +70,11 @@ def lengths(lengths: Any, *, padding: float | None = None) -> Figure:
     """
     figure = new_figure(5, 3)
     axes = figure.add_subplot()
-    edges, counts = histogram(lengths)
+    whole, padding = whole_lengths(lengths), share("padding", padding)
+    edges, counts = histogram(whole)
     axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=BLUE, alpha=0.85)
     spare = "" if padding is None else f", {100 * padding:.1f} % padding"
-    calm(axes, f"{len(lengths):,} sequences, {int(np.sum(np.asarray(lengths))):,} steps{spare}", "steps", "sequences")
+    calm(axes, f"{len(whole):,} sequences, {int(whole.sum()):,} steps{spare}", "steps", "sequences")
     return figure
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from throughtime.train.plots._style import INK, RED, calm, curve, new_figure
+from throughtime.train.plots._style import INK, RED, calm, curve, names_on, new_figure
+from throughtime.train.report._numbers import confusions
+from throughtime.train.report._report import attention_weights, check_labels, checked_layer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,23 +18,27 @@ if TYPE_CHECKING:
 def confusion(matrix: Any, names: Sequence[str]) -> Figure:
     """Counts [C, C] of what is (rows) and what was said (columns); shades are shares of a row.
 
+    Of more classes than a picture can show, those most often confused are shown.
+
     >>> import throughtime as tt
     >>> figure = tt.train.plots.confusion([[5, 1], [0, 4]], ["a", "b"])
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['5', '1', '4']
     """
-    counts = np.asarray(matrix)
-    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    shown = confusions(matrix, names)
+    counts, names = shown.matrix, shown.names
+    shares = counts / np.maximum(1, shown.totals[:, None])
     figure = new_figure(1.6 + 0.45 * len(names), 1.2 + 0.45 * len(names))
     axes = figure.add_subplot()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for row, column in np.argwhere(counts):
         color = "white" if shares[row, column] > 0.55 else INK
         axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=color, fontsize="small")
-    calm(axes, "which is taken for which", "said", "is")
+    part = f": {len(names)} of {shown.classes:,} classes" if shown.classes > len(names) else ""
+    calm(axes, f"which is taken for which{part}", "said", "is")
     axes.grid(visible=False)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(names)), names)
+    names_on(axes, "x", names)
+    names_on(axes, "y", names)
     return figure
 
 
@@ -48,12 +54,13 @@ def through_time(states: Any, gradients: Any = None, *, labels: Sequence[str] | 
     >>> [axes.get_title(loc="left") for axes in (figure.axes[0], figure.axes[-1])]
     ['hidden state, 4 units', 'norm of the gradient that reaches each step']
     """
-    values = np.asarray(states)
-    both = gradients is not None
+    values, norms = checked_layer(states, gradients)
+    check_labels(labels, {"states": len(values)})
+    both = norms is not None
     figure = new_figure(8, 5 if both else 3.2)
     grid = figure.add_gridspec(2 if both else 1, 1, height_ratios=(3, 2) if both else None)
     upper = figure.add_subplot(grid[0])
-    limit = float(np.abs(values).max()) or 1.0
+    limit = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     ordered = values[:, np.argsort(values[-1], kind="stable")].T
     extent = (0.5, len(values) + 0.5, -0.5, len(ordered) - 0.5)
     look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
@@ -62,11 +69,10 @@ def through_time(states: Any, gradients: Any = None, *, labels: Sequence[str] | 
     upper.grid(visible=False)
     upper.set_yticks([])
     if labels is not None:
-        upper.set_xticks(range(1, len(labels) + 1), labels)
+        names_on(upper, "x", labels, start=1)
     figure.colorbar(image, ax=upper, aspect=30)
-    if both:
+    if norms is not None:
         lower = figure.add_subplot(grid[1], sharex=upper)
-        norms = np.asarray(gradients, np.float64)
         curve(lower, np.arange(1, len(norms) + 1), np.where(norms > 0, norms, np.nan), RED, "gradient norm")
         lower.set_yscale("log")
         calm(lower, "norm of the gradient that reaches each step", "step")
@@ -81,12 +87,12 @@ def attention(weights: Any, source: Sequence[str], target: Sequence[str]) -> Fig
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['HH', 'AY']
     """
-    values = np.asarray(weights)
+    values = attention_weights(weights, source, target)
     figure = new_figure(1.5 + 0.36 * len(source), 1.1 + 0.32 * len(target))
     axes = figure.add_subplot()
     axes.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     calm(axes, "where it looks", "read", "written")
     axes.grid(visible=False)
-    axes.set_xticks(range(len(source)), source)
-    axes.set_yticks(range(len(target)), target)
+    names_on(axes, "x", source)
+    names_on(axes, "y", target)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,18 +11,29 @@ if TYPE_CHECKING:
 
 INK, SOFT, GRID = "#26292c", "#6a7075", "#efece4"
 BLUE, RED, GREEN, VIOLET = "#2a6f97", "#d1664a", "#5d8a66", "#8d6ba8"
+# What fits: names along an axis, and inches of a figure.
+NAMES, WIDEST = 80, 24.0
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure; it belongs to the caller, not to pyplot."""
+    """An empty figure of a size that can be drawn; it belongs to the caller, not to pyplot."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    return Figure(figsize=(width, height), dpi=120, layout="constrained")
+    return Figure(figsize=(min(width, WIDEST), min(height, WIDEST)), dpi=120, layout="constrained")
+
+
+def names_on(axes: Axes, which: str, names: Sequence[str], *, start: int = 0) -> None:
+    """Names along an axis, at most `NAMES` of them, as they are written."""
+    stride = -(-len(names) // NAMES) or 1
+    places = range(start, start + len(names), stride)
+    set_ticks = axes.set_xticks if which == "x" else axes.set_yticks
+    set_ticks(places, [str(name) for name in names[::stride]], parse_math=False)
 
 
 def calm(axes: Axes, title: str, x: str = "", y: str = "") -> None:
     """Few lines, soft colours, the title on the left."""
-    axes.set_title(title, loc="left", color=INK, fontsize="medium")
+    # A name may have dollars in it, and is no formula.
+    axes.set_title(title, loc="left", color=INK, fontsize="medium", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=GRID)
     axes.set_axisbelow(True)

@@ -15,14 +15,28 @@ import numpy as np
 
 from throughtime._errors import problem
 from throughtime.train._files import whole
-from throughtime.train._records import History
-from throughtime.train.report._numbers import POINTS, histogram, packed, rounded, thinned
+from throughtime.train._records import Epoch, History
+from throughtime.train.report._numbers import (
+    POINTS,
+    as_array,
+    confusions,
+    histogram,
+    lost,
+    packed,
+    rounded,
+    share,
+    shown_steps,
+    thinned,
+    whole_lengths,
+)
 
 # A gradient that falls or grows by more than this from end to end of a sequence deserves its name.
 FAR = 1e3
 NOTHING = 1e-30
 # By less than this it has not changed to speak of.
 NEARLY_ONE = 1.05
+# Nobody counts the digits of a number beyond this.
+COUNTABLE = 1e12
 
 
 class Report:
@@ -46,11 +60,11 @@ class Report:
 
     def add_facts(self, facts: Mapping[str, str]) -> None:
         """A few figures below the title, in large type."""
-        self._data["facts"] += [[name, str(value)] for name, value in facts.items()]
+        self._data["facts"] += [[str(name), str(value)] for name, value in facts.items()]
 
     def add_settings(self, settings: Mapping[str, object]) -> None:
         """What the run was asked to do, as a table at the end."""
-        self._data["settings"] += [[name, str(value)] for name, value in settings.items()]
+        self._data["settings"] += [[str(name), str(value)] for name, value in settings.items()]
 
     def add_history(
         self, history: History, *, rates: Sequence[str] = ("accuracy",), baselines: Mapping[str, str] | None = None
@@ -74,45 +88,56 @@ class Report:
                 "seconds": thinned([step.seconds for step in steps]),
                 "memory": thinned([step.memory for step in steps]),
                 "learning_rate": thinned([step.learning_rate for step in steps]),
+                "lost": lost([step.gradient_norm for step in steps]),
             },
             "epochs": {
-                "number": [epoch.number for epoch in epochs],
+                "number": [int(epoch.number) for epoch in epochs],
                 "names": [name for name in names if name not in compared.values()],
                 "baselines": {name: other for name, other in compared.items() if other in names},
                 "rates": [name for name in names if name in rates],
                 "train": _by_name([epoch.train for epoch in epochs], names),
                 "valid": _by_name([epoch.valid for epoch in epochs], names),
+                "lost": {name: lost(_given(epochs, name)) for name in names if lost(_given(epochs, name))},
             },
         }
         seconds = sum(step.seconds for step in steps)
-        self._data["rate"] = sum(step.steps for step in steps) / seconds if seconds else None
+        self._data["rate"] = rounded([sum(step.steps for step in steps) / seconds])[0] if seconds else None
 
     def add_confusion(self, matrix: Any, names: Sequence[str], *, unit: str = "sequences") -> None:
-        """Counts [C, C]: row, what it is; column, what the model says. `unit` says what is counted."""
-        counts = np.asarray(matrix)
-        if counts.ndim != 2 or counts.shape != (len(names), len(names)):
-            expected, fix = f"[{len(names)}, {len(names)}], by the names", "Pass one name for each class."
-            raise ValueError(problem("`matrix` and `names` do not fit", got=counts.shape, expected=expected, fix=fix))
-        self._data["confusion"] = {"names": list(map(str, names)), "matrix": counts.astype(int).tolist()}
-        self._data["unit"] = unit
+        """Counts [C, C]: row, what it is; column, what the model says. `unit` says what is counted.
+
+        Of more classes than a screen can show, those most often confused are shown. A sparse tensor is taken too, for
+        so many classes that a table of all would not fit into memory.
+        """
+        shown = confusions(matrix, names)
+        self._data["confusion"] = {
+            "names": shown.names,
+            "matrix": shown.matrix.tolist(),
+            "totals": shown.totals.tolist(),
+            "total": shown.total,
+            "classes": shown.classes,
+        }
+        self._data["unit"] = str(unit)
 
     def add_forecast(self, name: str, columns: Mapping[str, tuple[Any, Any, Any]]) -> None:
         """One sequence: for each column the values known [T], those that came [H], and those forecast [H]."""
-        known, came, _ = next(iter(columns.values()))
+        found = checked_forecast(columns)
+        known, came, _ = next(iter(found.values()))
         start, until, shown = max(0, len(known) - POINTS), len(known), len(came)
         self._data["forecasts"].append(
             {
-                "name": name,
+                "name": str(name),
                 "past": list(range(start + 1, until + 1)),
                 "future": list(range(until + 1, until + shown + 1)),
                 "columns": [
                     {
-                        "name": column,
+                        "name": str(column),
                         "past": rounded(past[start:]),
                         "truth": rounded(truth),
                         "forecast": rounded(forecast),
+                        "lost": lost(forecast),
                     }
-                    for column, (past, truth, forecast) in columns.items()
+                    for column, (past, truth, forecast) in found.items()
                 ],
             }
         )
@@ -127,34 +152,35 @@ class Report:
     ) -> None:
         """One sequence from inside: for each layer its states [T, H] and gradient norms [T] (or None).
 
-        `labels` are the steps' own names, such as letters; `reverse` names the layers that read from the end.
+        `labels` are the steps' own names, such as letters; `reverse` names the layers that read from the end. Of a long
+        sequence some steps are shown, the first and the last among them; what is said of the gradient is said of all.
         """
-        parts = [_layer(layer, *given, backwards=layer in reverse) for layer, given in layers.items()]
-        self._data["through"].append(
-            {"name": name, "layers": parts, "labels": None if labels is None else list(labels)}
-        )
+        checked = {layer: checked_layer(states, gradient) for layer, (states, gradient) in layers.items()}
+        lengths = {layer: len(states) for layer, (states, _) in checked.items()}
+        check_labels(labels, lengths)
+        parts = [_layer(layer, *given, backwards=layer in reverse) for layer, given in checked.items()]
+        shown = None if labels is None else [str(labels[step]) for step in shown_steps(len(labels)).tolist()]
+        self._data["through"].append({"name": str(name), "layers": parts, "labels": shown})
 
     def add_attention(self, name: str, weights: Any, source: Sequence[str], target: Sequence[str]) -> None:
         """Attention weights [U, T]: how much each of `target` looked at each of `source`."""
-        shape = np.asarray(weights).shape
-        if shape != (len(target), len(source)):
-            expected, fix = f"({len(target)}, {len(source)}), target by source", "Transpose or cut the weights."
-            raise ValueError(problem("`weights` do not fit the tokens", got=shape, expected=expected, fix=fix))
-        tokens = {"source": list(source), "target": list(target)}
-        self._data["attention"].append({"name": name, "weights": rounded(weights), **tokens})
+        values = attention_weights(weights, source, target)
+        tokens = {"source": list(map(str, source)), "target": list(map(str, target))}
+        self._data["attention"].append({"name": str(name), "weights": rounded(values), "lost": lost(values), **tokens})
 
     def add_lengths(
         self, lengths: Any, *, padding: float | None = None, padding_at_random: float | None = None
     ) -> None:
         """How long the sequences are; the share of padding in the batches, and in batches drawn at random."""
-        edges, counts = histogram(lengths)
+        whole = whole_lengths(lengths)
+        edges, counts = histogram(whole)
         self._data["lengths"] = {
             "edges": edges,
             "counts": counts,
-            "total": int(np.sum(np.asarray(lengths))),
-            "longest": int(np.max(np.asarray(lengths))),
-            "padding": padding,
-            "padding_at_random": padding_at_random,
+            "total": int(whole.sum()),
+            "longest": int(whole.max()),
+            "padding": share("padding", padding),
+            "padding_at_random": share("padding_at_random", padding_at_random),
         }
 
     def add_plan(self, plan: object) -> None:
@@ -164,7 +190,8 @@ class Report:
     def html(self) -> str:
         """The page as text."""
         part = files(__package__).joinpath
-        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":"))
+        # A number that JSON does not have would leave the whole page blank.
+        data = json.dumps(self._data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         outcome = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(self._outcome))
         values = {
             "title": html.escape(self._title),
@@ -199,18 +226,76 @@ def _by_name(metrics: list[dict[str, float]], names: list[str]) -> dict[str, Any
     return {name: rounded(values) for name, values in found.items() if not np.isnan(values).all()}
 
 
-def _layer(name: str, states: Any, gradient: Any, *, backwards: bool) -> dict[str, Any]:
+def _given(epochs: Sequence[Epoch], name: str) -> list[float]:
+    """All values of a metric, of training and of validation; epochs without one have none."""
+    return [float(values[name]) for epoch in epochs for values in (epoch.train, epoch.valid) if name in values]
+
+
+def checked_forecast(columns: Mapping[str, Any]) -> dict[str, list[np.ndarray[Any, Any]]]:
+    """For each column what was known [T], what came [H] and what was forecast [H], of one T and one H."""
+    found = {column: [as_array("columns", part) for part in parts] for column, parts in columns.items()}
+    shapes = {column: tuple(part.shape for part in parts) for column, parts in found.items()}
+    first = next(iter(shapes.values()), ())
+    fits = len(first) == 3 and len(first[0]) == len(first[1]) == 1 and first[1] == first[2]
+    if not fits or set(shapes.values()) != {first}:
+        expected = "for each column [T], [H] and [H], with one T and one H"
+        fix = "Pass what was known, what came and what was forecast, of at least one column."
+        raise ValueError(problem("the columns of a forecast do not fit", got=shapes, expected=expected, fix=fix))
+    return found
+
+
+def check_labels(labels: Sequence[str] | None, lengths: Mapping[str, int]) -> None:
+    """Raise a `ValueError` unless there are no labels, or one for each step."""
+    if labels is not None and set(lengths.values()) != {len(labels)}:
+        expected, fix = f"{len(labels)} steps, by the labels", "Pass one label for each step, without padding."
+        raise ValueError(problem("`labels` do not fit the steps", got=dict(lengths), expected=expected, fix=fix))
+
+
+def attention_weights(weights: Any, source: Sequence[str], target: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Attention weights [U, T] that fit their tokens."""
+    values = as_array("weights", weights)
+    if values.shape != (len(target), len(source)):
+        expected, fix = f"({len(target)}, {len(source)}), target by source", "Transpose or cut the weights."
+        raise ValueError(problem("`weights` do not fit the tokens", got=values.shape, expected=expected, fix=fix))
+    return values
+
+
+def checked_layer(states: Any, gradient: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """States [T, H] of at least one step and unit; norms [T] or None."""
+    values = as_array("states", states)
+    if values.ndim < 2 or not values.size:
+        expected, fix = "[T, H], with at least one step and one unit", "Pass one sequence, without its batch axis."
+        raise ValueError(problem("a layer's states are no map", got=values.shape, expected=expected, fix=fix))
+    # The state of a convolution has more axes than one: each of its numbers is a unit.
+    values = values.reshape(len(values), -1)
+    if gradient is None:
+        return values, None
+    norms = as_array("gradient", gradient)
+    if norms.shape != values.shape[:1]:
+        expected, fix = f"({len(values)},), one for each step", "Pass the norms of the same sequence."
+        raise ValueError(problem("gradient norms do not fit the states", got=norms.shape, expected=expected, fix=fix))
+    if (norms < 0).any():
+        expected, fix = "norms of at least 0", "Pass norms, as `tt.train.through_time` gives them."
+        raise ValueError(problem("a gradient norm is negative", got=norms.min(), expected=expected, fix=fix))
+    return values, norms
+
+
+def _layer(
+    name: str, values: np.ndarray[Any, Any], norms: np.ndarray[Any, Any] | None, *, backwards: bool
+) -> dict[str, Any]:
     """A layer's map, its units ordered by where they end, and what becomes of the gradient."""
-    values = np.asarray(states, np.float64)
-    stride = -(-len(values) // POINTS)
     order = np.argsort(values[0 if backwards else -1], kind="stable")[::-1]
-    norms = None if gradient is None else np.asarray(gradient, np.float64)[::stride]
+    steps = shown_steps(len(values))
     return {
-        "name": name,
-        "states": packed(values[::stride, order].T),
+        "name": str(name),
+        "states": packed(values[steps][:, order].T),
+        # How many there are, and the numbers of those that are shown if not all are.
+        "length": len(values),
+        "steps": None if len(steps) == len(values) else (steps + 1).tolist(),
         "order": order.tolist(),
-        "gradient": None if norms is None else rounded(norms),
+        "gradient": None if norms is None else rounded(norms[steps]),
         "verdict": None if norms is None else gradient_verdict(norms, backwards=backwards),
+        "lost": lost(values),
     }
 
 
@@ -221,7 +306,10 @@ def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
     >>> gradient_verdict([1e-9, 1e-5, 0.1])
     'It vanishes: 100,000,000 times smaller at the first step than at the last. What is far away is hardly learned.'
     """
-    way = np.asarray(norms, np.float64)
+    way = as_array("norms", norms)
+    broken = lost(way)
+    if broken:
+        return f"It is lost: at {broken:,} of {len(way):,} steps it is not a finite number. Something overflows."
     way = way if backwards else way[::-1]
     first, last = ("last", "first") if backwards else ("first", "last")
     if len(way) and way[0] == 0:
@@ -229,18 +317,21 @@ def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
         way, last = np.trim_zeros(way, "f"), f"{last} that sends any back"
     if len(way) < 2:
         return "Nothing flows back: the loss does not depend on earlier states."
-    start, end = way[0], way[-1]
+    start, end = float(way[0]), float(way[-1])
     if end * FAR < start:
         gone = end < start * NOTHING
-        times = "" if gone else f"{start / end:,.0f} times smaller at the {first} step than at the {last}"
+        times = "" if gone else f"{_times(start / end)} smaller at the {first} step than at the {last}"
         left = times or f"nothing is left of it at the {first} step"
         return f"It vanishes: {left}. What is far away is hardly learned."
     if end > start * FAR:
-        return (
-            f"It explodes: {end / start:,.0f} times larger at the {first} step than at the {last}. Clip the gradient."
-        )
+        return f"It explodes: {_times(end / start)} larger at the {first} step than at the {last}. Clip the gradient."
     factor = end / start
     if max(factor, 1 / factor) < NEARLY_ONE:
         return f"It arrives: about as large at the {first} step as at the {last}."
     said = f"{factor:,.1f} times larger" if factor >= 1 else f"{1 / factor:,.1f} times smaller"
     return f"It arrives: {said} at the {first} step than at the {last}."
+
+
+def _times(factor: float) -> str:
+    """A large factor in words: counted out as long as anybody would."""
+    return f"{factor:,.0f} times" if factor < COUNTABLE else f"more than {COUNTABLE:,.0f} times"

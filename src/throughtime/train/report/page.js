@@ -24,6 +24,11 @@
   };
   const percent = (value) => `${(100 * value).toFixed(1)}%`;
   const known = (values) => values.filter((value) => value !== null && Number.isFinite(value));
+  // What was put there under this name: every object also inherits some, such as `constructor`.
+  const own = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
+  const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  const tell = (node, text) => make(node, "p", { class: "note" }, text);
+  const whole = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : round(value));
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const rgb = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
   const mix = (from, to, part) => from.map((value, place) => Math.round(value + (to[place] - value) * part));
@@ -160,7 +165,7 @@
       for (const value of xs) if (Math.abs(value - x) < Math.abs(nearest - x)) nearest = value;
       hair.setAttribute("x1", px(nearest)); hair.setAttribute("x2", px(nearest)); hair.classList.add("on");
       const lines = series.map((one) => [one, one.x.indexOf(nearest)]).filter(([one, place]) => place >= 0 && one.y[place] !== null);
-      say(event, [`${options.xname || options.xlabel || "step"} ${round(nearest)}`, ...lines.map(([one, place]) => `${one.name}  ${show(one.y[place])}`)].join("\n"));
+      say(event, [`${options.xname || options.xlabel || "step"} ${whole(nearest)}`, ...lines.map(([one, place]) => `${one.name}  ${show(one.y[place])}`)].join("\n"));
     };
     svg.addEventListener("pointermove", at);
     svg.addEventListener("pointerdown", at);
@@ -202,16 +207,20 @@
   // values: rows × columns of numbers between -limit and limit (signed) or 0 and limit.
   const unpack = (packed) => {
     const bytes = Uint8Array.from(atob(packed.values), (letter) => letter.charCodeAt(0));
-    return { ...packed, at: (row, column) => ((bytes[row * packed.columns + column] << 24 >> 24) / 127) * packed.limit };
+    const signed = (place) => bytes[place] << 24 >> 24;
+    // -128 stands for what is no finite number.
+    const value = (place) => (signed(place) === -128 ? NaN : (signed(place) / 127) * packed.limit);
+    return { ...packed, at: (row, column) => value(row * packed.columns + column) };
   };
   const map = (parent, grid, height, describe) => {
     const canvas = make(parent, "canvas", { width: grid.columns, height: grid.rows, style: `height: ${height}px`, role: "img", "aria-label": "a map of numbers" });
     const draw = () => {
       const pen = canvas.getContext("2d"), image = pen.createImageData(grid.columns, grid.rows);
-      const [cold, zero, warm] = ["--cold", "--zero", "--warm"].map((name) => rgb(color(name)));
+      const [cold, zero, warm, none] = ["--cold", "--zero", "--warm", "--soft"].map((name) => rgb(color(name)));
       for (let row = 0; row < grid.rows; row++) for (let column = 0; column < grid.columns; column++) {
         const part = grid.at(row, column) / grid.limit;
-        image.data.set([...mix(zero, part < 0 ? cold : warm, Math.min(1, Math.abs(part))), 255], 4 * (row * grid.columns + column));
+        const shade = Number.isNaN(part) ? none : mix(zero, part < 0 ? cold : warm, Math.min(1, Math.abs(part)));
+        image.data.set([...shade, 255], 4 * (row * grid.columns + column));
       }
       pen.putImageData(image, 0, 0);
     };
@@ -243,34 +252,39 @@
     const cards = make(node, "div", { class: "cards" });
     for (const name of epochs.names) {
       const rate = epochs.rates.includes(name);
-      const box = card(cards, name === "loss" ? "Loss" : name[0].toUpperCase() + name.slice(1).replaceAll("_", " "));
+      const box = card(cards, name === "" ? "(no name)" : name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " "));
       const series = [];
       if (name === "loss" && steps.number.length > epochs.number.length)
         series.push({ name: "each step", x: steps.epoch, y: steps.loss, color: "--a", faint: true });
-      if (epochs.train[name]) series.push({ name: "training", x: epochs.number, y: epochs.train[name], color: "--a" });
-      if (epochs.valid[name]) series.push({ name: "held out", x: epochs.number, y: epochs.valid[name], color: "--b" });
-      const baseline = epochs.baselines[name];
-      if (baseline) series.push({ name: baseline, x: epochs.number, y: (epochs.valid[baseline] || epochs.train[baseline]), color: "--d", dashed: true });
+      const [training, held] = [own(epochs.train, name), own(epochs.valid, name)];
+      if (training) series.push({ name: "training", x: epochs.number, y: training, color: "--a" });
+      if (held) series.push({ name: "held out", x: epochs.number, y: held, color: "--b" });
+      const baseline = own(epochs.baselines, name);
+      const compared = baseline === undefined ? undefined : own(epochs.valid, baseline) || own(epochs.train, baseline);
+      if (compared) series.push({ name: baseline, x: epochs.number, y: compared, color: "--d", dashed: true });
       legend(box.head, series);
       const positive = series.every((one) => known(one.y).every((value) => value > 0));
       const values = series.flatMap((one) => known(one.y));
       const log = !rate && positive && Math.max(...values) > 8 * Math.min(...values);
       curves(box.node, series, { log, whole: true, xlabel: "epoch", label: `${name} by epoch`, format: rate ? percent : round, ...(rate ? { low: 0, high: 1 } : {}) });
+      const lost = own(epochs.lost, name);
+      if (lost) tell(box.node, `Not finite, and so not drawn: ${counted(lost, "value")}.`);
     }
   };
 
-  const confusion = ({ names, matrix }) => {
+  const confusion = ({ names, matrix, totals, total: all, classes }) => {
     const node = section("confusion", "Which class is taken for which", "Rows are what it is, columns what the model says. The diagonal is right; everything else is a confusion.");
-    const box = card(node, `${matrix.flat().reduce((a, b) => a + b, 0).toLocaleString("en")} held-out ${data.unit || "sequences"}`, true);
+    const box = card(node, `${all.toLocaleString("en")} held-out ${data.unit || "sequences"}`, true);
     const size = names.length, cell = size > 24 ? 16 : size > 12 ? 26 : 38, left = Math.min(150, 16 + 7 * Math.max(...names.map((name) => name.length)));
     const W = left + size * cell + 10, H = size * cell + 34;
     const scroll = make(box.node, "div", { class: "scroll" });
     const svg = make(scroll, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "confusion matrix", style: `max-width: ${Math.max(W * 1.25, 300)}px; margin: 0 auto` });
     matrix.forEach((row, is) => {
-      const total = row.reduce((a, b) => a + b, 0) || 1;
+      // Of all that was said of it, also by classes that are not shown.
+      const total = totals[is];
       make(svg, "text", { x: left - 8, y: is * cell + cell / 2, "text-anchor": "end", "dominant-baseline": "central" }, names[is].slice(0, 20));
       row.forEach((count, said) => {
-        const part = count / total, right = is === said;
+        const part = count / (total || 1), right = is === said;
         const rect = make(svg, "rect", { x: left + said * cell, y: is * cell, width: cell - 1.5, height: cell - 1.5, rx: 3, style: `fill: var(${right ? "--a" : "--b"}); fill-opacity: ${count ? 0.1 + 0.85 * part : 0.03}` });
         rect.addEventListener("pointermove", (event) => say(event, `is ${names[is]}, taken for ${names[said]}\n${count} of ${total} (${percent(part)})`));
         rect.addEventListener("pointerleave", hush);
@@ -279,6 +293,7 @@
     });
     names.forEach((name, place) => { if (cell > 20 && name.length < 6) make(svg, "text", { x: left + place * cell + cell / 2, y: size * cell + 16, "text-anchor": "middle" }, name); });
     make(svg, "text", { x: W - 10, y: H - 3, "text-anchor": "end" }, "said →");
+    if (classes > size) tell(box.node, `${size} of ${classes.toLocaleString("en")} classes are shown: those most often confused, and after them the most frequent. The others are left out, but shares are of everything.`);
   };
 
   const forecasts = (list) => {
@@ -296,7 +311,8 @@
         ];
         const inner = card(cards, column.name, one.columns.length === 1);
         legend(inner.head, series);
-        curves(inner.node, series, { xlabel: "step", label: `forecast of ${column.name}`, height: 240, guides: [{ x: one.past[one.past.length - 1] }] });
+        curves(inner.node, series, { xlabel: "step", label: `forecast of ${column.name}`, height: 240, guides: one.past.slice(-1).map((x) => ({ x })) });
+        if (column.lost) tell(inner.node, `Not finite, and so not drawn: ${counted(column.lost, "forecast value")}.`);
       }
     });
   };
@@ -314,11 +330,12 @@
         inner.node.style.marginBottom = "1.1rem";
         const ramp = make(inner.head, "span", { class: "ramp" });
         ramp.append(round(-grid.limit)); make(ramp, "i"); ramp.append(round(grid.limit));
-        const step = (column) => one.labels ? `step ${column + 1}: ${one.labels[column]}` : `step ${column + 1}`;
+        const number = (column) => (layer.steps ? layer.steps[column] : column + 1);
+        const step = (column) => `step ${whole(number(column))}${one.labels ? `: ${one.labels[column]}` : ""}`;
         const wrap = make(inner.node, "div", { class: "axis-row" });
         make(wrap, "span", { class: "y" }, `${grid.rows} units`);
         const maps = make(wrap, "div");
-        map(maps, grid, Math.min(300, Math.max(120, grid.rows * 3)), (row, column, value) => `${step(column)}\nunit ${layer.order ? layer.order[row] : row}\n${round(value)}`);
+        map(maps, grid, Math.min(300, Math.max(120, grid.rows * 3)), (row, column, value) => `${step(column)}\nunit ${layer.order ? layer.order[row] : row}\n${Number.isNaN(value) ? "not finite" : round(value)}`);
         if (one.labels && grid.columns <= 60) {
           const row = make(inner.node, "div", { class: "axis-row" });
           make(row, "span");
@@ -328,13 +345,16 @@
         if (layer.gradient) {
           const row = make(inner.node, "div", { class: "axis-row" });
           make(row, "span", { class: "y" }, "gradient norm");
-          const x = layer.gradient.map((_, column) => column + 1);
+          const x = layer.gradient.map((_, column) => number(column));
           const series = [{ name: "gradient norm", x, y: layer.gradient, color: "--b" }];
-          const half = 0.5;
+          // Half the distance of two columns, so that points lie below the middle of theirs.
+          const half = x.length > 1 ? (layer.length - 1) / (x.length - 1) / 2 : 0.5;
           const holder = make(row, "div");
-          curves(holder, series, { log: true, height: 170, left: 0, right: 0, xrange: [1 - half, x.length + half], xlabel: "step", label: "gradient norm through time", low: Math.max(1e-12, Math.min(...layer.gradient.filter((value) => value > 0)) / 1.6), high: Math.max(...layer.gradient) * 1.6 });
+          curves(holder, series, { log: true, height: 170, left: 0, right: 0, xrange: [1 - half, layer.length + half], xlabel: "step", label: "gradient norm through time", low: Math.max(1e-12, Math.min(...layer.gradient.filter((value) => value > 0)) / 1.6), high: Math.min(Number.MAX_VALUE, Math.max(...layer.gradient) * 1.6) });
         }
         if (layer.verdict) make(inner.node, "p", { class: "note verdict" }, layer.verdict);
+        if (layer.steps) tell(inner.node, `${grid.columns} of ${layer.length.toLocaleString("en")} steps are shown, at nearly equal distances.`);
+        if (layer.lost) tell(inner.node, `Not finite, and grey in the map where they are shown: ${counted(layer.lost, "value")} of the state.`);
       }
     });
   };
@@ -354,11 +374,12 @@
       one.weights.forEach((row, written) => {
         make(svg, "text", { x: left - 8, y: top + written * high + high / 2, "text-anchor": "end", "dominant-baseline": "central", style: "font-size: 13px" }, shown(one.target[written]));
         row.forEach((weight, read) => {
-          const rect = make(svg, "rect", { x: left + read * wide, y: top + written * high, width: wide - 1.5, height: high - 1.5, rx: 3, style: `fill: var(--a); fill-opacity: ${0.04 + 0.96 * Math.sqrt(weight)}` });
-          rect.addEventListener("pointermove", (event) => say(event, `writing ${shown(one.target[written])}, reading ${shown(one.source[read])}\n${percent(weight)}`));
+          const rect = make(svg, "rect", { x: left + read * wide, y: top + written * high, width: wide - 1.5, height: high - 1.5, rx: 3, style: `fill: var(--a); fill-opacity: ${0.04 + 0.96 * Math.sqrt(Math.min(1, Math.max(0, weight)))}` });
+          rect.addEventListener("pointermove", (event) => say(event, `writing ${shown(one.target[written])}, reading ${shown(one.source[read])}\n${weight === null ? "not finite" : percent(weight)}`));
           rect.addEventListener("pointerleave", hush);
         });
       });
+      if (one.lost) tell(inner.node, `Not finite, and so left pale: ${counted(one.lost, "weight")}.`);
     });
   };
 
@@ -368,8 +389,9 @@
     const note = make(box.node, "p", { class: "note" });
     make(note, "strong", {}, `${total.toLocaleString("en")} real steps`);
     const text = [`, at most ${longest.toLocaleString("en")} in a sequence.`];
-    if (padding_at_random !== null) text.push(` Batches at random would be ${percent(padding_at_random)} padding; batches of like length are ${percent(padding)}`);
-    if (padding !== null) text.push(`${padding_at_random === null ? ` Batches are ${percent(padding)} padding` : ""}, and none of it is computed.`);
+    // Each figure is told only if it is known.
+    if (padding_at_random !== null) text.push(` Batches at random would be ${percent(padding_at_random)} padding${padding === null ? "." : ";"}`);
+    if (padding !== null) text.push(` ${padding_at_random === null ? "Batches" : "batches of like length"} are ${percent(padding)}${padding_at_random === null ? " padding" : ""}, and none of it is computed.`);
     note.append(text.join(""));
   };
 
@@ -386,6 +408,7 @@
     make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.${apart}`);
     const flow = card(data.cards, "Norm of the gradient, training step by step");
     curves(flow.node, [{ name: "gradient norm", x, y: steps.gradient, color: "--b" }], { xlabel: "training step", log: true, height: 210, label: "gradient norm by step" });
+    if (steps.lost) tell(flow.node, `Not finite, and so not drawn: ${counted(steps.lost, "step")}.`);
     if (known(steps.memory).some((value) => value > 0)) {
       const memory = card(data.cards, "Memory, at most so far");
       curves(memory.node, [{ name: "MB", x, y: steps.memory.map((value) => value / 1e6), color: "--c" }], { xlabel: "training step", height: 210, label: "memory by step" });
