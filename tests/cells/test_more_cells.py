@@ -206,7 +206,12 @@ def test_wrappers_that_add_no_level_to_names() -> None:
 
 def test_fixed_ratio_is_not_learnt() -> None:
     cell = tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False, input_size=3)
-    assert [name for name, weight in cell.named_parameters() if not weight.requires_grad] == ["ratio_on"]
+    loaded, assigned = (tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False) for _ in range(2))
+    loaded.load_state_dict(cell.state_dict())
+    assigned.load_state_dict(cell.state_dict(), assign=True)
+    for one in (cell, loaded, assigned, copy.deepcopy(loaded), tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False)):
+        one.build(3)
+        assert [name for name, weight in one.named_parameters() if not weight.requires_grad] == ["ratio_on"]
 
 
 @pytest.mark.parametrize(

@@ -125,14 +125,14 @@ class LazyCell(BuiltOnce, RNNCell):
         """The shape of every declared parameter for inputs [B, input_size]."""
         raise NotImplementedError
 
-    def declare(self, path: str, initializer: Initializer) -> None:
+    def declare(self, path: str, initializer: Initializer, *, trainable: bool = True) -> None:
         """Announce the parameter `path`, such as `kernel` or `projection.kernel`."""
         scope, _, name = path.rpartition(".")
         if scope and scope not in self._modules:
             self.add_module(scope, ParameterScope())
         # Made in inference mode, a parameter could never be trained; the same goes for `build`.
         with torch.inference_mode(False):
-            parameter: Any = UninitializedParameter(dtype=self._dtype)  # type: ignore[call-arg]
+            parameter: Any = UninitializedParameter(trainable, dtype=self._dtype)  # type: ignore[call-arg]
         self.get_submodule(scope).register_parameter(name, parameter)
         self._paths.append(path)
         self._initializers[path] = initializer
