@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,8 +88,34 @@ def test_copies_and_repr(descriptor: Descriptor) -> None:
     twin = copy.deepcopy(case.cell)
     assert [*twin.state_dict()] == [*case.cell.state_dict()]
     fresh.load_state_dict(case.cell.state_dict())
-    if "Grid" not in descriptor.name:
-        pickle.loads(pickle.dumps(case.cell))
+    for cell in (descriptor.make(4), case.cell):
+        restored = pickle.loads(pickle.dumps(cell))
+        assert restored.state_size == cell.state_size
+        assert type(restored.state_size) is type(cell.state_size)
+
+
+IN_ANOTHER_PROCESS = """
+import sys, torch
+cell, state, spec = torch.load(sys.argv[1], weights_only=False)
+assert type(state) is cell.state_tuple_type, type(state)
+assert type(torch.utils._pytree.treespec_loads(spec).unflatten(list(state))) is type(state)
+print(cell(torch.ones(2, 4), state)[0].sum().item())
+"""
+
+
+@pytest.mark.parametrize("kind", [tt.cells.GridLSTMCell, tt.cells.BidirectionalGridLSTMCell])
+def test_states_of_a_grid_are_known_elsewhere(kind: Any, tmp_path: Path) -> None:
+    """Their types are made when a cell is: two cells that are alike, and another process, have the same."""
+    cell, other = (kind(3, feature_size=2, frequency_skip=1, num_frequency_blocks=[3]) for _ in range(2))
+    assert cell.state_tuple_type is other.state_tuple_type is copy.deepcopy(cell).state_tuple_type
+    _, state = cell(torch.ones(2, 4), cell.zero_state(2, torch.float32))
+    state = pytree.tree_map(torch.Tensor.detach, state)
+    assert type(copy.copy(state)) is type(copy.deepcopy(state)) is type(state)
+    want, _ = cell(torch.ones(2, 4), state)
+    torch.save((cell, state, pytree.treespec_dumps(pytree.tree_structure(state))), tmp_path / "saved.pt")
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(tmp_path / "saved.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(want.sum().item(), rel=1e-5)
 
 
 def noisy_cells() -> dict[str, Any]:

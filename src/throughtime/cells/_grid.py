@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from torch.nn import functional
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
+from throughtime.cells._grid_state import grid_state_type
 from throughtime.cells._parameters import (
     Initializer,
     ParameterScope,
@@ -193,14 +193,19 @@ class GridLSTMCell(VectorsCell):
         self._check_edges()
         vectors = 2 * sum(self.num_frequency_blocks) * len(self.directions)
         self.output_size = vectors * self.num_units
-        self.state_tuple_type = _state_type(self.directions, self.num_frequency_blocks) if state_is_tuple else None
         self.state_size = self.output_size
-        if self.state_tuple_type is not None:
-            self.state_size = self.state_tuple_type(*[self.num_units] * vectors)
+        if self.state_is_tuple:
+            kind = grid_state_type(self.directions, tuple(self.num_frequency_blocks))
+            self.state_size = kind(*[self.num_units] * vectors)
         initial = chosen("initializer", initializer, glorot_uniform)
         for path in self.parameter_shapes(0):
             self.declare(path, zeros if path.rpartition(".")[2].startswith("B_") else initial)
         self.build_if_known(input_size)
+
+    @property
+    def state_tuple_type(self) -> Any:
+        """The type of the state; None if that is one tensor."""
+        return type(self.state_size) if self.state_is_tuple else None
 
     def _check_edges(self) -> None:
         blocks, starts, ends = len(self.num_frequency_blocks), self._starts, self._ends
@@ -260,9 +265,7 @@ class GridLSTMCell(VectorsCell):
                     outputs += [along_time.m, along_frequency.m]
                     next_states += along_time
         joined = torch.cat(outputs, 1)
-        if self.state_tuple_type is None:
-            return joined, torch.cat(next_states, 1)
-        return joined, self.state_tuple_type(*next_states)
+        return joined, type(self.state_size)(*next_states) if self.state_is_tuple else torch.cat(next_states, 1)
 
     def _slices(self, inputs: Tensor, direction: str) -> list[list[Tensor]]:
         """The slices of every block, lowest first."""
@@ -416,18 +419,6 @@ def check_width(inputs: Any, width: int | None) -> None:
 
 def _firsts(start: int, count: int, skip: int) -> list[int]:
     return [start + index * skip for index in range(count)]
-
-
-def _state_type(directions: tuple[str, ...], blocks: list[int]) -> Any:
-    """A named tuple with TensorFlow's names."""
-    fields = [
-        f"{direction}state_f{index:02d}_b{block:02d}_{part}"
-        for direction in directions
-        for block, count in enumerate(blocks)
-        for index in range(count)
-        for part in "cm"
-    ]
-    return namedtuple("GridLSTMStateTuple", fields)  # noqa: PYI024
 
 
 def _diagonals(kinds: list[str], coupled: bool) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._pytree import _register_namedtuple
 
 from throughtime._errors import check_flag, check_positive_int, problem
 from throughtime.cells._base import RNNCell
@@ -22,6 +23,10 @@ class SLSTMStateTuple(NamedTuple):
     n: Any
     m: Any
     h: Any
+
+
+# Programs that torch.export saves may return one.
+_register_namedtuple(SLSTMStateTuple, serialized_type_name="throughtime.SLSTMStateTuple")
 
 
 class SLSTMCell(VectorsCell):

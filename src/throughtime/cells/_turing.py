@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._pytree import _register_namedtuple
 
 from throughtime import _nest
 from throughtime._errors import check_number, check_positive_int, problem, type_name
@@ -22,6 +23,10 @@ class NTMControllerState(NamedTuple):
     read_vector_list: Any
     w_list: Any
     M: Any
+
+
+# Programs that torch.export saves may return one.
+_register_namedtuple(NTMControllerState, serialized_type_name="throughtime.NTMControllerState")
 
 
 class NTMCell(RNNCell):
