@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import re
 import subprocess
@@ -16,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from backends import check_on, plan_of, raises_refusal
+from compare import check_close
 from descriptors import MORE_DESCRIPTORS, Case, Descriptor, poisoned
 from unrolls import COMPILED, EVERY_UNROLL
 
@@ -227,6 +229,12 @@ def test_wrappers_that_add_no_level_to_names() -> None:
     assert [*tt.interop.tf_variables(wrapped)] == alone
     highway = tt.cells.HighwayWrapper(tt.GRUCell(3), couple_carry_transform_gates=False, input_size=3)
     assert [*tt.interop.tf_variables(highway)] == [*gates, *alone]
+    twice = tt.cells.HighwayWrapper(tt.cells.HighwayWrapper(tt.GRUCell(3)))
+    words = "two parameters have TensorFlow's name 'rnn/carry_w': got `carry_w` and `cell.carry_w`, expected a name"
+    with pytest.raises(ValueError, match=re.escape(words)):
+        tt.interop.tf_variables(twice)
+    apart = tt.cells.HighwayWrapper(tt.MultiRNNCell([twice.cell]))
+    assert len(tt.interop.tf_variables(apart)) == len([*apart.parameters()])
     stack = tt.MultiRNNCell([tt.cells.HighwayWrapper(tt.GRUCell(3), input_size=3)])
     names = [*tt.interop.tf_variables(stack)]
     assert names[:2] == ["rnn/multi_rnn_cell/cell_0/carry_w", "rnn/multi_rnn_cell/cell_0/carry_b"]
@@ -241,6 +249,30 @@ def test_fixed_ratio_is_not_learnt() -> None:
     for one in (cell, loaded, assigned, copy.deepcopy(loaded), tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False)):
         one.build(3)
         assert [name for name, weight in one.named_parameters() if not weight.requires_grad] == ["ratio_on"]
+
+
+GRID: dict[str, Any] = {"feature_size": 2, "frequency_skip": 1, "num_frequency_blocks": [3]}
+
+
+@pytest.mark.parametrize("name", ["start_freqindex_list", "end_freqindex_list"])
+def test_a_feature_where_a_list_is_meant(name: str) -> None:
+    lists = {"start_freqindex_list": [0], "end_freqindex_list": [4], name: 0}
+    with pytest.raises(TypeError, match=f"`{name}` must be a list: got 0, expected a list with one feature"):
+        tt.cells.GridLSTMCell(3, **GRID, **lists)
+
+
+def test_a_memory_that_is_only_read() -> None:
+    with pytest.raises(TypeError, match="`dtype` must be a torch dtype: got 'float32'"):
+        tt.cells.NTMCell(tt.GRUCell(3), 5, 3, 1, 1, output_dim=2, dtype="float32")
+    cell = tt.cells.NTMCell(tt.LSTMCell(4), 5, 3, 1, 0, output_dim=2)
+    x = torch.randn(2, 3, 4)
+    outputs, state = tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    assert outputs.shape == (2, 3, 2)
+    assert torch.equal(state.M, cell.memory.expand(2, 5, 3))
+    with tt.backend("reference"):
+        check_close("outputs", tt.dynamic_rnn(cell, x, dtype=torch.float32)[0], outputs)
+    outputs.square().sum().backward()
+    assert all(weight.grad is not None for weight in cell.parameters())
 
 
 @pytest.mark.parametrize(
@@ -267,6 +299,30 @@ def test_fixed_ratio_is_not_learnt() -> None:
         (
             lambda: tt.cells.GridLSTMCell(3, feature_size=2, frequency_skip=1, num_frequency_blocks=[1, 1]),
             "the frequency blocks do not fit: got 2 blocks, 1 starts, 1 ends",
+        ),
+        (
+            lambda: tt.cells.GridLSTMCell(3, **GRID, start_freqindex_list=[-1], end_freqindex_list=[4]),
+            "`start_freqindex_list` is too small: got -1, expected an int of at least 0",
+        ),
+        (
+            lambda: tt.cells.BidirectionalGridLSTMCell(3, **GRID, backward_slice_offset=math.inf),
+            "`backward_slice_offset` is out of range: got inf, expected a finite number",
+        ),
+        (
+            lambda: tt.cells.PhasedLSTMCell(3, period_init_max=math.inf, input_size=2),
+            "the first periods are no range: got 1.0 to inf, expected 0 < min < max < inf",
+        ),
+        (
+            lambda: tt.cells.NTMCell(tt.GRUCell(3), 5, 3, 1, 1, output_dim=2, dtype=torch.int32),
+            "RNN cell only supports floating point parameters: got torch.int32",
+        ),
+        (
+            lambda: tt.cells.SLSTMCell(4).zero_state(2, torch.int64),
+            "RNN cell only supports floating point states: got torch.int64",
+        ),
+        (
+            lambda: tt.cells.NTMCell(tt.GRUCell(3), 5, 3, 1, 1, output_dim=2).zero_state(2, torch.int64),
+            "RNN cell only supports floating point states: got torch.int64",
         ),
         (
             lambda: tt.cells.TimeFreqLSTMCell(3, feature_size=9, input_size=4),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -188,8 +189,8 @@ class GridLSTMCell(VectorsCell):
         self.cell_clip = None if cell_clip is None else check_number("cell_clip", cell_clip, minimum=0)
         self.forget_bias = check_number("forget_bias", forget_bias)
         self.num_frequency_blocks = _check_blocks(num_frequency_blocks)
-        self._starts = None if start_freqindex_list is None else list(start_freqindex_list)
-        self._ends = None if end_freqindex_list is None else list(end_freqindex_list)
+        self._starts = _check_features("start_freqindex_list", start_freqindex_list)
+        self._ends = _check_features("end_freqindex_list", end_freqindex_list)
         self._check_edges()
         vectors = 2 * sum(self.num_frequency_blocks) * len(self.directions)
         self.output_size = vectors * self.num_units
@@ -378,7 +379,10 @@ class BidirectionalGridLSTMCell(GridLSTMCell):
             dtype,
             input_size=input_size,
         )
-        self.backward_slice_offset = int(check_number("backward_slice_offset", backward_slice_offset))
+        if not math.isfinite(check_number("backward_slice_offset", backward_slice_offset)):
+            what, fix = "`backward_slice_offset` is out of range", "Pass how many features to shift the slices by."
+            raise ValueError(problem(what, got=backward_slice_offset, expected="a finite number", fix=fix))
+        self.backward_slice_offset = int(backward_slice_offset)
 
     def _slices(self, inputs: Tensor, direction: str) -> list[list[Tensor]]:
         """The slices of every block in the order of a direction."""
@@ -430,3 +434,12 @@ def _check_blocks(blocks: Any) -> list[int]:
         expected, fix = "a list with the number of slices of each block", "Pass `[slices]` for one block."
         raise ValueError(problem("`num_frequency_blocks` must be given", got=repr(blocks), expected=expected, fix=fix))
     return [check_positive_int("num_frequency_blocks", count) for count in blocks]
+
+
+def _check_features(name: str, features: Any) -> list[int] | None:
+    if features is None:
+        return None
+    if not isinstance(features, Iterable) or isinstance(features, str):
+        expected, fix = "a list with one feature for each block", "Pass `[feature]` for one block."
+        raise TypeError(problem(f"`{name}` must be a list", got=repr(features), expected=expected, fix=fix))
+    return [check_positive_int(name, feature, minimum=0) for feature in features]

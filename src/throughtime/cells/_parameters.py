@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
-from throughtime._errors import check_callable, check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._errors import check_callable, check_floating_dtype, check_positive_int, problem, shape_of, type_name
 from throughtime._fork import after_fork
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import RNNCell, check_no_reuse
@@ -109,11 +109,7 @@ class LazyCell(BuiltOnce, RNNCell):
     def __init__(self, name: str | None, dtype: torch.dtype | None, reuse: bool | None) -> None:
         super().__init__(name)
         check_no_reuse(reuse)
-        if dtype is not None and not check_dtype("dtype", dtype).is_floating_point:
-            what = "RNN cell only supports floating point parameters"
-            fix = "Leave `dtype` out to take that of the inputs."
-            raise ValueError(problem(what, got=dtype, expected="torch.float32 or the like", fix=fix))
-        self._dtype = dtype
+        self._dtype = check_parameter_dtype(dtype)
         self._paths: list[str] = []
         self._initializers: dict[str, Initializer] = {}
 
@@ -151,7 +147,7 @@ class LazyCell(BuiltOnce, RNNCell):
     @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
-        width = input_width(inputs_shape)
+        dtype, width = check_parameter_dtype(dtype), input_width(inputs_shape)
         shapes = self.parameter_shapes(width)
         if hasattr(self, "_initialize_hook"):
             check_shapes(type(self).__name__, self._loaded(), shapes, f"for inputs [B, {width}]")
@@ -230,6 +226,12 @@ class LazyCell(BuiltOnce, RNNCell):
             # Autocast lowers the dtype of inputs on the way, but never that of parameters.
             dtype = None if autocast_on(features.device) else features.dtype
             self.build(features.shape, dtype=dtype, device=features.device)
+
+
+def check_parameter_dtype(dtype: Any) -> torch.dtype | None:
+    """The dtype that a user asks for, if any: parameters are floating point numbers."""
+    fix = "Leave `dtype` out to take that of the inputs."
+    return None if dtype is None else check_floating_dtype("dtype", dtype, "parameters", fix)
 
 
 def _of_shape(returned: Any, shape: tuple[int, ...]) -> Tensor:

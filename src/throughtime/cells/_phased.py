@@ -148,7 +148,7 @@ def _log_uniform(tensor: Tensor, shortest: float, longest: float) -> None:
 
 
 def _check_periods(shortest: Any, longest: Any) -> tuple[float, float]:
-    if not 0 < check_number("period_init_min", shortest) < check_number("period_init_max", longest):
-        what, fix = "the first periods are no range", "Pass 0 < period_init_min < period_init_max."
-        raise ValueError(problem(what, got=f"{shortest} to {longest}", expected="0 < min < max", fix=fix))
+    if not 0 < check_number("period_init_min", shortest) < check_number("period_init_max", longest) < math.inf:
+        what, fix = "the first periods are no range", "Pass 0 < period_init_min < period_init_max < inf."
+        raise ValueError(problem(what, got=f"{shortest} to {longest}", expected="0 < min < max < inf", fix=fix))
     return float(shortest), float(longest)
