@@ -104,3 +104,30 @@ def check_dtype(name: str, value: Any) -> torch.dtype:
         expected, fix = "torch.float32 or the like", f"Pass `{name}=torch.float32`."
         raise TypeError(problem(f"`{name}` must be a torch dtype", got=repr(value), expected=expected, fix=fix))
     return value
+
+
+def check_floating_dtype(name: str, value: Any, what: str, fix: str) -> torch.dtype:
+    """`value` as a dtype of floating point numbers; `what` is of nothing else."""
+    dtype = check_dtype(name, value)
+    if not dtype.is_floating_point:
+        what = f"RNN cell only supports floating point {what}"
+        raise ValueError(problem(what, got=dtype, expected="torch.float32 or the like", fix=fix))
+    return dtype
+
+
+def check_device(name: str, value: Any) -> torch.device:
+    """`value` as a device that tensors can be made on here."""
+    try:
+        found = torch.device(value)
+    except (TypeError, RuntimeError):
+        expected, fix = "a torch.device, or a name such as 'cuda:0'", "Correct the name."
+        raise ValueError(problem(f"`{name}` is unknown", got=repr(value), expected=expected, fix=fix)) from None
+    if found.type == "cpu":
+        return found
+    try:
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        fix = "See torch.cuda.is_available() and torch.cuda.device_count()."
+        expected = "a device of this machine, such as 'cpu'"
+        raise ValueError(problem(f"`{name}` is not available", got=str(found), expected=expected, fix=fix)) from None
+    return found

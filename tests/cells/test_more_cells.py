@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from backends import check_on, plan_of, raises_refusal
+from compare import check_close
 from descriptors import MORE_DESCRIPTORS, Case, Descriptor, poisoned
 from unrolls import COMPILED, EVERY_UNROLL
 
@@ -85,8 +90,34 @@ def test_copies_and_repr(descriptor: Descriptor) -> None:
     twin = copy.deepcopy(case.cell)
     assert [*twin.state_dict()] == [*case.cell.state_dict()]
     fresh.load_state_dict(case.cell.state_dict())
-    if "Grid" not in descriptor.name:
-        pickle.loads(pickle.dumps(case.cell))
+    for cell in (descriptor.make(4), case.cell):
+        restored = pickle.loads(pickle.dumps(cell))
+        assert restored.state_size == cell.state_size
+        assert type(restored.state_size) is type(cell.state_size)
+
+
+IN_ANOTHER_PROCESS = """
+import sys, torch
+cell, state, spec = torch.load(sys.argv[1], weights_only=False)
+assert type(state) is cell.state_tuple_type, type(state)
+assert type(torch.utils._pytree.treespec_loads(spec).unflatten(list(state))) is type(state)
+print(cell(torch.ones(2, 4), state)[0].sum().item())
+"""
+
+
+@pytest.mark.parametrize("kind", [tt.cells.GridLSTMCell, tt.cells.BidirectionalGridLSTMCell])
+def test_states_of_a_grid_are_known_elsewhere(kind: Any, tmp_path: Path) -> None:
+    """Their types are made when a cell is: two cells that are alike, and another process, have the same."""
+    cell, other = (kind(3, feature_size=2, frequency_skip=1, num_frequency_blocks=[3]) for _ in range(2))
+    assert cell.state_tuple_type is other.state_tuple_type is copy.deepcopy(cell).state_tuple_type
+    _, state = cell(torch.ones(2, 4), cell.zero_state(2, torch.float32))
+    state = pytree.tree_map(torch.Tensor.detach, state)
+    assert type(copy.copy(state)) is type(copy.deepcopy(state)) is type(state)
+    want, _ = cell(torch.ones(2, 4), state)
+    torch.save((cell, state, pytree.treespec_dumps(pytree.tree_structure(state))), tmp_path / "saved.pt")
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(tmp_path / "saved.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(want.sum().item(), rel=1e-5)
 
 
 def noisy_cells() -> dict[str, Any]:
@@ -198,6 +229,12 @@ def test_wrappers_that_add_no_level_to_names() -> None:
     assert [*tt.interop.tf_variables(wrapped)] == alone
     highway = tt.cells.HighwayWrapper(tt.GRUCell(3), couple_carry_transform_gates=False, input_size=3)
     assert [*tt.interop.tf_variables(highway)] == [*gates, *alone]
+    twice = tt.cells.HighwayWrapper(tt.cells.HighwayWrapper(tt.GRUCell(3)))
+    words = "two parameters have TensorFlow's name 'rnn/carry_w': got `carry_w` and `cell.carry_w`, expected a name"
+    with pytest.raises(ValueError, match=re.escape(words)):
+        tt.interop.tf_variables(twice)
+    apart = tt.cells.HighwayWrapper(tt.MultiRNNCell([twice.cell]))
+    assert len(tt.interop.tf_variables(apart)) == len([*apart.parameters()])
     stack = tt.MultiRNNCell([tt.cells.HighwayWrapper(tt.GRUCell(3), input_size=3)])
     names = [*tt.interop.tf_variables(stack)]
     assert names[:2] == ["rnn/multi_rnn_cell/cell_0/carry_w", "rnn/multi_rnn_cell/cell_0/carry_b"]
@@ -206,7 +243,36 @@ def test_wrappers_that_add_no_level_to_names() -> None:
 
 def test_fixed_ratio_is_not_learnt() -> None:
     cell = tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False, input_size=3)
-    assert [name for name, weight in cell.named_parameters() if not weight.requires_grad] == ["ratio_on"]
+    loaded, assigned = (tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False) for _ in range(2))
+    loaded.load_state_dict(cell.state_dict())
+    assigned.load_state_dict(cell.state_dict(), assign=True)
+    for one in (cell, loaded, assigned, copy.deepcopy(loaded), tt.cells.PhasedLSTMCell(4, trainable_ratio_on=False)):
+        one.build(3)
+        assert [name for name, weight in one.named_parameters() if not weight.requires_grad] == ["ratio_on"]
+
+
+GRID: dict[str, Any] = {"feature_size": 2, "frequency_skip": 1, "num_frequency_blocks": [3]}
+
+
+@pytest.mark.parametrize("name", ["start_freqindex_list", "end_freqindex_list"])
+def test_a_feature_where_a_list_is_meant(name: str) -> None:
+    lists = {"start_freqindex_list": [0], "end_freqindex_list": [4], name: 0}
+    with pytest.raises(TypeError, match=f"`{name}` must be a list: got 0, expected a list with one feature"):
+        tt.cells.GridLSTMCell(3, **GRID, **lists)
+
+
+def test_a_memory_that_is_only_read() -> None:
+    with pytest.raises(TypeError, match="`dtype` must be a torch dtype: got 'float32'"):
+        tt.cells.NTMCell(tt.GRUCell(3), 5, 3, 1, 1, output_dim=2, dtype="float32")
+    cell = tt.cells.NTMCell(tt.LSTMCell(4), 5, 3, 1, 0, output_dim=2)
+    x = torch.randn(2, 3, 4)
+    outputs, state = tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    assert outputs.shape == (2, 3, 2)
+    assert torch.equal(state.M, cell.memory.expand(2, 5, 3))
+    with tt.backend("reference"):
+        check_close("outputs", tt.dynamic_rnn(cell, x, dtype=torch.float32)[0], outputs)
+    outputs.square().sum().backward()
+    assert all(weight.grad is not None for weight in cell.parameters())
 
 
 @pytest.mark.parametrize(
@@ -233,6 +299,30 @@ def test_fixed_ratio_is_not_learnt() -> None:
         (
             lambda: tt.cells.GridLSTMCell(3, feature_size=2, frequency_skip=1, num_frequency_blocks=[1, 1]),
             "the frequency blocks do not fit: got 2 blocks, 1 starts, 1 ends",
+        ),
+        (
+            lambda: tt.cells.GridLSTMCell(3, **GRID, start_freqindex_list=[-1], end_freqindex_list=[4]),
+            "`start_freqindex_list` is too small: got -1, expected an int of at least 0",
+        ),
+        (
+            lambda: tt.cells.BidirectionalGridLSTMCell(3, **GRID, backward_slice_offset=math.inf),
+            "`backward_slice_offset` is out of range: got inf, expected a finite number",
+        ),
+        (
+            lambda: tt.cells.PhasedLSTMCell(3, period_init_max=math.inf, input_size=2),
+            "the first periods are no range: got 1.0 to inf, expected 0 < min < max < inf",
+        ),
+        (
+            lambda: tt.cells.NTMCell(tt.GRUCell(3), 5, 3, 1, 1, output_dim=2, dtype=torch.int32),
+            "RNN cell only supports floating point parameters: got torch.int32",
+        ),
+        (
+            lambda: tt.cells.SLSTMCell(4).zero_state(2, torch.int64),
+            "RNN cell only supports floating point states: got torch.int64",
+        ),
+        (
+            lambda: tt.cells.NTMCell(tt.GRUCell(3), 5, 3, 1, 1, output_dim=2).zero_state(2, torch.int64),
+            "RNN cell only supports floating point states: got torch.int64",
         ),
         (
             lambda: tt.cells.TimeFreqLSTMCell(3, feature_size=9, input_size=4),

@@ -106,6 +106,12 @@ BUILDS = [
         ((2, -3), ValueError, "got -3"),
         ((), TypeError, "got ()"),
     ]
+] + [
+    Row(f"build dtype {dtype!r}", error, tuple(says), lambda cell, dtype=dtype: cell.build(3, dtype=dtype))
+    for dtype, error, *says in [
+        (torch.int32, ValueError, "floating point parameters", "got torch.int32", "Leave `dtype` out"),
+        ("float32", TypeError, "`dtype` must be a torch dtype", "got 'float32'"),
+    ]
 ]
 
 ZERO_STATES = [
@@ -116,7 +122,16 @@ ZERO_STATES = [
         (("a", F32), TypeError, "`batch_size`", "got 'a'"),
         ((2.0, F32), TypeError, "`batch_size`", "got 2.0"),
         ((2, "float32"), TypeError, "`dtype`", "got 'float32'"),
+        ((2, F32, "nope"), ValueError, "`device` is unknown", "got 'nope'", "'cuda:0'"),
+        ((2, F32, "cuda:99"), ValueError, "`device` is not available", "got cuda:99", "'cpu'"),
     ]
+] + [
+    Row(
+        "zero_state of a size that is none",
+        TypeError,
+        ("`cell.state_size` has a leaf that is no size", "got 'wide'", "an int or a torch.Size"),
+        lambda _: Returning(None, state_size=(H, "wide")).zero_state(B, F32),
+    )
 ]
 
 INITIAL_STATES = [
@@ -310,6 +325,14 @@ def test_one_cell_in_layers_of_one_width_is_shared() -> None:
     outputs, _ = run(tt.MultiRNNCell([cell] * 2), X)
     assert outputs.shape == X.shape
     assert len(list(tt.MultiRNNCell([cell] * 2).parameters())) == len(list(cell.parameters()))
+
+
+@pytest.mark.parametrize("size", [torch.Size([I]), np.int64(I)], ids=repr)
+def test_one_cell_above_a_size_that_is_written_otherwise(size: Any) -> None:
+    cell, between = tt.GRUCell(I), Returning(lambda x, h: (x, h), output_size=size)
+    assert run(tt.MultiRNNCell([cell, between, cell]), X)[0].shape == X.shape
+    with pytest.raises(ValueError, match="got widths 4 and 3, expected one cell object for each layer"):
+        run(tt.MultiRNNCell([cell, Returning(None, output_size=torch.Size([3])), cell]), X)
 
 
 def test_a_cell_keeps_the_width_of_its_first_call() -> None:

@@ -267,3 +267,8 @@ def test_an_output_of_one_dimension_can_be_projected() -> None:
     cell = Returning(lambda _, s: (s, s), output_size=torch.Size([H]))
     outputs, _ = run(tt.OutputProjectionWrapper(cell, 3), X)
     assert outputs.shape == (B, T, 3)
+
+
+def test_a_state_is_made_on_the_wrappers_own_device() -> None:
+    """Whatever is asked for, and whether there is such a device or not."""
+    assert tt.DeviceWrapper(tt.GRUCell(2), "cpu").zero_state(2, torch.float32, "cuda:99").device.type == "cpu"

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import check_dtype, check_flag, check_name, check_positive_int, problem, shape_of, type_name
+from throughtime._errors import (
+    check_device,
+    check_dtype,
+    check_flag,
+    check_name,
+    check_positive_int,
+    problem,
+    shape_of,
+    type_name,
+)
 from throughtime._tensors import is_lazy
 from throughtime.cells._building import await_first_step, build_once, noting, placed, repeatable
 
@@ -138,8 +147,8 @@ class RNNCell(nn.Module):
         """Zeros of shape [batch_size, ...] for every leaf of `state_size`."""
         batch_size = check_positive_int("batch_size", batch_size, minimum=0)
         dtype = check_dtype("dtype", dtype)
-        if device is None:
-            device = device_of(self)
+        _check_sizes("cell.state_size", self.state_size)
+        device = device_of(self) if device is None else check_device("device", device)
         return _nest.map_leaves(
             lambda size: torch.zeros(batch_size, *dims(size), dtype=dtype, device=device), self.state_size
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
+from throughtime.cells._grid_state import grid_state_type
 from throughtime.cells._parameters import (
     Initializer,
     ParameterScope,
@@ -188,19 +189,24 @@ class GridLSTMCell(VectorsCell):
         self.cell_clip = None if cell_clip is None else check_number("cell_clip", cell_clip, minimum=0)
         self.forget_bias = check_number("forget_bias", forget_bias)
         self.num_frequency_blocks = _check_blocks(num_frequency_blocks)
-        self._starts = None if start_freqindex_list is None else list(start_freqindex_list)
-        self._ends = None if end_freqindex_list is None else list(end_freqindex_list)
+        self._starts = _check_features("start_freqindex_list", start_freqindex_list)
+        self._ends = _check_features("end_freqindex_list", end_freqindex_list)
         self._check_edges()
         vectors = 2 * sum(self.num_frequency_blocks) * len(self.directions)
         self.output_size = vectors * self.num_units
-        self.state_tuple_type = _state_type(self.directions, self.num_frequency_blocks) if state_is_tuple else None
         self.state_size = self.output_size
-        if self.state_tuple_type is not None:
-            self.state_size = self.state_tuple_type(*[self.num_units] * vectors)
+        if self.state_is_tuple:
+            kind = grid_state_type(self.directions, tuple(self.num_frequency_blocks))
+            self.state_size = kind(*[self.num_units] * vectors)
         initial = chosen("initializer", initializer, glorot_uniform)
         for path in self.parameter_shapes(0):
             self.declare(path, zeros if path.rpartition(".")[2].startswith("B_") else initial)
         self.build_if_known(input_size)
+
+    @property
+    def state_tuple_type(self) -> Any:
+        """The type of the state; None if that is one tensor."""
+        return type(self.state_size) if self.state_is_tuple else None
 
     def _check_edges(self) -> None:
         blocks, starts, ends = len(self.num_frequency_blocks), self._starts, self._ends
@@ -260,9 +266,7 @@ class GridLSTMCell(VectorsCell):
                     outputs += [along_time.m, along_frequency.m]
                     next_states += along_time
         joined = torch.cat(outputs, 1)
-        if self.state_tuple_type is None:
-            return joined, torch.cat(next_states, 1)
-        return joined, self.state_tuple_type(*next_states)
+        return joined, type(self.state_size)(*next_states) if self.state_is_tuple else torch.cat(next_states, 1)
 
     def _slices(self, inputs: Tensor, direction: str) -> list[list[Tensor]]:
         """The slices of every block, lowest first."""
@@ -375,7 +379,10 @@ class BidirectionalGridLSTMCell(GridLSTMCell):
             dtype,
             input_size=input_size,
         )
-        self.backward_slice_offset = int(check_number("backward_slice_offset", backward_slice_offset))
+        if not math.isfinite(check_number("backward_slice_offset", backward_slice_offset)):
+            what, fix = "`backward_slice_offset` is out of range", "Pass how many features to shift the slices by."
+            raise ValueError(problem(what, got=backward_slice_offset, expected="a finite number", fix=fix))
+        self.backward_slice_offset = int(backward_slice_offset)
 
     def _slices(self, inputs: Tensor, direction: str) -> list[list[Tensor]]:
         """The slices of every block in the order of a direction."""
@@ -418,18 +425,6 @@ def _firsts(start: int, count: int, skip: int) -> list[int]:
     return [start + index * skip for index in range(count)]
 
 
-def _state_type(directions: tuple[str, ...], blocks: list[int]) -> Any:
-    """A named tuple with TensorFlow's names."""
-    fields = [
-        f"{direction}state_f{index:02d}_b{block:02d}_{part}"
-        for direction in directions
-        for block, count in enumerate(blocks)
-        for index in range(count)
-        for part in "cm"
-    ]
-    return namedtuple("GridLSTMStateTuple", fields)  # noqa: PYI024
-
-
 def _diagonals(kinds: list[str], coupled: bool) -> list[str]:
     return [f"W_{gate}_diag_{kind}{side}" for kind in kinds for gate in ("IO" if coupled else "FIO") for side in "ft"]
 
@@ -439,3 +434,12 @@ def _check_blocks(blocks: Any) -> list[int]:
         expected, fix = "a list with the number of slices of each block", "Pass `[slices]` for one block."
         raise ValueError(problem("`num_frequency_blocks` must be given", got=repr(blocks), expected=expected, fix=fix))
     return [check_positive_int("num_frequency_blocks", count) for count in blocks]
+
+
+def _check_features(name: str, features: Any) -> list[int] | None:
+    if features is None:
+        return None
+    if not isinstance(features, Iterable) or isinstance(features, str):
+        expected, fix = "a list with one feature for each block", "Pass `[feature]` for one block."
+        raise TypeError(problem(f"`{name}` must be a list", got=repr(features), expected=expected, fix=fix))
+    return [check_positive_int(name, feature, minimum=0) for feature in features]

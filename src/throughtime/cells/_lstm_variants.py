@@ -262,7 +262,7 @@ class GLSTMCell(MemoryCell):
         input_size: int | None = None,
     ) -> None:
         super().__init__(num_units, name, dtype, reuse, num_proj)
-        self.number_of_groups = check_positive_int("number_of_groups", number_of_groups)
+        self.number_of_groups = self.input_multiple = check_positive_int("number_of_groups", number_of_groups)
         self._part("num_units", self.num_units)
         self._part("num_proj", self.output_size)
         self.forget_bias = check_number("forget_bias", forget_bias)

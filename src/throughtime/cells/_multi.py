@@ -142,7 +142,12 @@ class MultiRNNCell(RNNCell):
             first, first_width = first_use.setdefault(id(_innermost(cell)), (layer, width))
             if first_width != width:
                 raise ValueError(_shared_cell_message(self.cells, first, first_width, layer, width))
-            width = cell.output_size
+            width = _width(cell.output_size)
+
+
+def _width(size: Any) -> Any:
+    """The features of a row of this size: what a kernel meets."""
+    return size[-1] if isinstance(size, torch.Size) and size else size
 
 
 def _innermost(cell: Any) -> Any:

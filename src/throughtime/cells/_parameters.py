@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
-from throughtime._errors import check_callable, check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._errors import check_callable, check_floating_dtype, check_positive_int, problem, shape_of, type_name
 from throughtime._fork import after_fork
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import RNNCell, check_no_reuse
 from throughtime.cells._building import end_laziness, repeatable
+from throughtime.cells._loaded import check_loaded, check_shapes
 
 Initializer = Callable[[Tensor], Any]
 """Fills a tensor in place, like the functions of `torch.nn.init`."""
@@ -102,15 +103,13 @@ class LazyCell(BuiltOnce, RNNCell):
     """
 
     unwatched = RNNCell.unwatched | {"_initializers"}
+    # What the width of the inputs is a multiple of.
+    input_multiple = 1
 
     def __init__(self, name: str | None, dtype: torch.dtype | None, reuse: bool | None) -> None:
         super().__init__(name)
         check_no_reuse(reuse)
-        if dtype is not None and not check_dtype("dtype", dtype).is_floating_point:
-            what = "RNN cell only supports floating point parameters"
-            fix = "Leave `dtype` out to take that of the inputs."
-            raise ValueError(problem(what, got=dtype, expected="torch.float32 or the like", fix=fix))
-        self._dtype = dtype
+        self._dtype = check_parameter_dtype(dtype)
         self._paths: list[str] = []
         self._initializers: dict[str, Initializer] = {}
 
@@ -125,14 +124,14 @@ class LazyCell(BuiltOnce, RNNCell):
         """The shape of every declared parameter for inputs [B, input_size]."""
         raise NotImplementedError
 
-    def declare(self, path: str, initializer: Initializer) -> None:
+    def declare(self, path: str, initializer: Initializer, *, trainable: bool = True) -> None:
         """Announce the parameter `path`, such as `kernel` or `projection.kernel`."""
         scope, _, name = path.rpartition(".")
         if scope and scope not in self._modules:
             self.add_module(scope, ParameterScope())
         # Made in inference mode, a parameter could never be trained; the same goes for `build`.
         with torch.inference_mode(False):
-            parameter: Any = UninitializedParameter(dtype=self._dtype)  # type: ignore[call-arg]
+            parameter: Any = UninitializedParameter(requires_grad=trainable, dtype=self._dtype)  # type: ignore[call-arg]
         self.get_submodule(scope).register_parameter(name, parameter)
         self._paths.append(path)
         self._initializers[path] = initializer
@@ -148,7 +147,10 @@ class LazyCell(BuiltOnce, RNNCell):
     @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters for inputs of shape [..., I], or of size I; what exists already stays."""
-        shapes = self.parameter_shapes(input_width(inputs_shape))
+        dtype, width = check_parameter_dtype(dtype), input_width(inputs_shape)
+        shapes = self.parameter_shapes(width)
+        if hasattr(self, "_initialize_hook"):
+            check_shapes(type(self).__name__, self._loaded(), shapes, f"for inputs [B, {width}]")
         with building, torch.inference_mode(False), torch.no_grad():
             made = [path for path in shapes if is_lazy(attrgetter(path)(self))]
             # First all the values: if an initialiser fails, nothing is built.
@@ -162,6 +164,31 @@ class LazyCell(BuiltOnce, RNNCell):
             self._initializers.clear()
             for module in (self, *(part for part in self._modules.values() if isinstance(part, ParameterScope))):
                 end_laziness(module)
+
+    def _loaded(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters that exist."""
+        found = {path: attrgetter(path)(self) for path in self._paths}
+        return {path: shape_of(p) for path, p in found.items() if isinstance(p, Tensor) and not is_lazy(p)}
+
+    def _check_loaded(self, loaded: dict[str, tuple[int, ...]], prefix: str = "") -> None:
+        """Raise unless a cell like this one has parameters of these shapes, whatever its inputs are."""
+        if loaded:
+            name = f"{type(self).__name__} `{prefix.rstrip('.')}`" if prefix else type(self).__name__
+            check_loaded(name, loaded, self.parameter_shapes, self.input_multiple)
+
+    def _lazy_load_hook(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """torch's hook before weights are loaded into an unbuilt cell; if they do not fit, nothing is loaded."""
+        found = {path: state_dict.get(prefix + path) for path in self._paths}
+        coming = {path: shape_of(p) for path, p in found.items() if isinstance(p, Tensor) and not is_lazy(p)}
+        # What exists already keeps its shape: torch looks at that itself.
+        self._check_loaded(coming | self._loaded(), prefix)
+        super()._lazy_load_hook(state_dict, prefix, *rest)
+
+    def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
+        """torch's hook before the first call."""
+        # Whoever did not load a parameter but put it there has not been asked yet.
+        module._check_loaded(module._loaded())
+        super()._infer_parameters(module, args, kwargs)
 
     def _first_value(self, path: str, shape: tuple[int, ...], dtype: torch.dtype | None, device: Any) -> Tensor:
         """A tensor as its initialiser has filled it, or the one that it has returned instead, as TensorFlow's do."""
@@ -199,6 +226,12 @@ class LazyCell(BuiltOnce, RNNCell):
             # Autocast lowers the dtype of inputs on the way, but never that of parameters.
             dtype = None if autocast_on(features.device) else features.dtype
             self.build(features.shape, dtype=dtype, device=features.device)
+
+
+def check_parameter_dtype(dtype: Any) -> torch.dtype | None:
+    """The dtype that a user asks for, if any: parameters are floating point numbers."""
+    fix = "Leave `dtype` out to take that of the inputs."
+    return None if dtype is None else check_floating_dtype("dtype", dtype, "parameters", fix)
 
 
 def _of_shape(returned: Any, shape: tuple[int, ...]) -> Tensor:

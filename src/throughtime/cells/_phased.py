@@ -66,14 +66,14 @@ class PhasedLSTMCell(MemoryCell):
         self.use_peepholes = check_flag("use_peepholes", use_peepholes)
         self.leak = check_number("leak", leak, minimum=0)
         shortest, longest = _check_periods(period_init_min, period_init_max)
+        self.trainable_ratio_on = check_flag("trainable_ratio_on", trainable_ratio_on)
         ratio = float(check_number("ratio_on", ratio_on, minimum=0))
         for scope in ("mask_gates", "new_input", "output_gate"):
             self.declare(f"{scope}.kernel", glorot_uniform)
             self.declare(f"{scope}.bias", zeros)
         self.declare("period", partial(_log_uniform, shortest=shortest, longest=longest))
         self.declare("phase", nn.init.uniform_)
-        self.declare("ratio_on", partial(nn.init.constant_, val=ratio))
-        self.trainable_ratio_on = check_flag("trainable_ratio_on", trainable_ratio_on)
+        self.declare("ratio_on", partial(nn.init.constant_, val=ratio), trainable=self.trainable_ratio_on)
         self.build_if_known(input_size)
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
@@ -96,7 +96,6 @@ class PhasedLSTMCell(MemoryCell):
         if "phase" in made:
             with torch.no_grad():
                 self.phase.mul_(self.period)
-            self.ratio_on.requires_grad_(self.trainable_ratio_on)
 
     def _features_of(self, inputs: Any) -> Tensor | None:
         """The features of the pair: times are of width one."""
@@ -149,7 +148,7 @@ def _log_uniform(tensor: Tensor, shortest: float, longest: float) -> None:
 
 
 def _check_periods(shortest: Any, longest: Any) -> tuple[float, float]:
-    if not 0 < check_number("period_init_min", shortest) < check_number("period_init_max", longest):
-        what, fix = "the first periods are no range", "Pass 0 < period_init_min < period_init_max."
-        raise ValueError(problem(what, got=f"{shortest} to {longest}", expected="0 < min < max", fix=fix))
+    if not 0 < check_number("period_init_min", shortest) < check_number("period_init_max", longest) < math.inf:
+        what, fix = "the first periods are no range", "Pass 0 < period_init_min < period_init_max < inf."
+        raise ValueError(problem(what, got=f"{shortest} to {longest}", expected="0 < min < max < inf", fix=fix))
     return float(shortest), float(longest)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._pytree import _register_namedtuple
 
-from throughtime._errors import check_flag, check_positive_int, problem
+from throughtime._errors import check_flag, check_floating_dtype, check_positive_int, problem
 from throughtime.cells._base import RNNCell
 from throughtime.cells._parameters import glorot_uniform, zeros
 from throughtime.cells._vectors import VectorsCell
@@ -22,6 +23,10 @@ class SLSTMStateTuple(NamedTuple):
     n: Any
     m: Any
     h: Any
+
+
+# Programs that torch.export saves may return one.
+_register_namedtuple(SLSTMStateTuple, serialized_type_name="throughtime.SLSTMStateTuple")
 
 
 class SLSTMCell(VectorsCell):
@@ -81,6 +86,8 @@ class SLSTMCell(VectorsCell):
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> SLSTMStateTuple:
         """Zeros, but for the stabiliser: the first step's input gate is the largest so far."""
+        fix = "Ask for a floating point `dtype`: the stabiliser begins at -inf."
+        dtype = check_floating_dtype("dtype", dtype, "states", fix)
         zero: SLSTMStateTuple = RNNCell.zero_state(self, batch_size, dtype, device)
         return zero._replace(m=torch.full_like(zero.m, -math.inf))
 

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._pytree import _register_namedtuple
 
 from throughtime import _nest
-from throughtime._errors import check_number, check_positive_int, problem, type_name
+from throughtime._errors import check_device, check_floating_dtype, check_number, check_positive_int, problem, type_name
 from throughtime.cells._base import RNNCell, check_cell, initial_state
 from throughtime.cells._building import build_once, repeatable
-from throughtime.cells._parameters import check_parameters_fit, glorot_uniform, input_width
+from throughtime.cells._parameters import check_parameter_dtype, check_parameters_fit, glorot_uniform, input_width
 
 
 class NTMControllerState(NamedTuple):
@@ -22,6 +23,10 @@ class NTMControllerState(NamedTuple):
     read_vector_list: Any
     w_list: Any
     M: Any
+
+
+# Programs that torch.export saves may return one.
+_register_namedtuple(NTMControllerState, serialized_type_name="throughtime.NTMControllerState")
 
 
 class NTMCell(RNNCell):
@@ -39,6 +44,7 @@ class NTMCell(RNNCell):
     N is `memory_size`, D `memory_vector_dim`; heads move by at most `shift_range` rows a step. What is learnt includes
     the first reads, the first addresses and the first memory, from which `zero_state` starts (TensorFlow started from
     zeros and a counter, in a state of another shape than its `state_size`). `output_dim` is the width of the output.
+    With `write_head_num=0` the memory is only read, and is what was learnt at every step.
 
     >>> import torch, throughtime as tt
     >>> cell = tt.cells.NTMCell(tt.LSTMCell(8), 6, 4, read_head_num=1, write_head_num=1, output_dim=3)
@@ -76,7 +82,7 @@ class NTMCell(RNNCell):
             [self.memory_size] * self.heads,
             torch.Size((self.memory_size, self.memory_vector_dim)),
         )
-        self._make_parameters(dtype)
+        self._make_parameters(check_parameter_dtype(dtype) or torch.float32)
 
     def _make_parameters(self, dtype: torch.dtype) -> None:
         """Nothing here depends on the inputs, and the first state depends on some of it."""
@@ -114,6 +120,16 @@ class NTMCell(RNNCell):
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> NTMControllerState:
         """The first reads, addresses and memory, as they were learnt."""
+        batch_size = check_positive_int("batch_size", batch_size, minimum=0)
+        fix = "Ask for a floating point `dtype`: what was learnt is of such numbers."
+        dtype = check_floating_dtype("dtype", dtype, "states", fix)
+        device = None if device is None else check_device("device", device)
+        # As everywhere: a user's cell may have `get_initial_state` alone, which knows of no device.
+        inner = (
+            initial_state(self.controller, batch_size, dtype)
+            if device is None
+            else self.controller.zero_state(batch_size, dtype, device=device)
+        )
 
         def for_all_rows(first: Tensor) -> Tensor:
             return first.to(dtype=dtype, device=device).expand(batch_size, *first.shape[1:])
@@ -121,7 +137,7 @@ class NTMCell(RNNCell):
         reads = [getattr(self, f"initial_read_vector_{head}") for head in range(self.read_head_num)]
         places = [getattr(self, f"initial_address_weights_{head}") for head in range(self.heads)]
         return NTMControllerState(
-            initial_state(self.controller, batch_size, dtype),
+            inner,
             [for_all_rows(torch.tanh(first)) for first in reads],
             [for_all_rows(torch.softmax(first, 1)) for first in places],
             for_all_rows(self.memory.unsqueeze(0)),
@@ -149,7 +165,7 @@ class NTMCell(RNNCell):
             self._address(head, memory, place) for head, place in zip(heads.chunk(self.heads, 1), places, strict=True)
         ]
         reads = [(place.unsqueeze(2) * memory).sum(1) for place in places[: self.read_head_num]]
-        changes = writing.split(self.memory_vector_dim, 1)
+        changes = writing.split([self.memory_vector_dim] * (2 * self.write_head_num), 1)
         for place, erase, add in zip(places[self.read_head_num :], changes[::2], changes[1::2], strict=True):
             where = place.unsqueeze(2)
             memory = memory * (1 - where * torch.sigmoid(erase).unsqueeze(1)) + where * torch.tanh(add).unsqueeze(1)

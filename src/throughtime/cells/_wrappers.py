@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime._errors import check_callable, problem, shape_of
+from throughtime._errors import check_callable, check_device, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
 from throughtime.cells._building import build_once, repeatable
 
@@ -123,7 +123,7 @@ class DeviceWrapper(CellWrapper):
 
     def __init__(self, cell: Any, device: torch.device | str | int, *, input_size: int | None = None) -> None:
         super().__init__(cell)
-        self.device = _check_device(device)
+        self.device = check_device("device", device)
         if isinstance(cell, nn.Module):
             cell.to(self.device)
         if input_size is not None:
@@ -131,7 +131,8 @@ class DeviceWrapper(CellWrapper):
 
     def zero_state(self, batch_size: int, dtype: torch.dtype, device: Any = None) -> Any:
         """The zero state of the cell inside, on the wrapper's device whatever is asked for."""
-        return self._bring(super().zero_state(batch_size, dtype, device))
+        # Not made where it is asked for first: there may be no such device here.
+        return self._bring(super().zero_state(batch_size, dtype))
 
     @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
@@ -150,19 +151,3 @@ class DeviceWrapper(CellWrapper):
     def _bring(self, tree: Any) -> Any:
         """Tensors moved to the device; what is no tensor stays."""
         return _nest.map_leaves(lambda x: x.to(self.device) if isinstance(x, Tensor) else x, tree)
-
-
-def _check_device(device: Any) -> torch.device:
-    """`device` as a device that tensors can be made on here."""
-    try:
-        found = torch.device(device)
-    except (TypeError, RuntimeError):
-        expected, fix = "a torch.device, or a name such as 'cuda:0'", "Correct the name."
-        raise ValueError(problem("`device` is unknown", got=repr(device), expected=expected, fix=fix)) from None
-    try:
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        fix = "See torch.cuda.is_available() and torch.cuda.device_count()."
-        expected = "a device of this machine, such as 'cpu'"
-        raise ValueError(problem("`device` is not available", got=str(found), expected=expected, fix=fix)) from None
-    return found

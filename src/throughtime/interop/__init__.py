@@ -1,4 +1,4 @@
-"""The way to and from other libraries' weights."""
+"""For code that comes from TensorFlow: its names for a cell's parameters, and its fused cells."""
 
 from throughtime.interop._fused import FusedRNNCell, FusedRNNCellAdaptor, LSTMBlockFusedCell, TimeReversedFusedRNN
 from throughtime.interop._tf_names import tf_variables

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from throughtime._errors import check_flag, problem, type_name
-from throughtime._tensors import backwards
+from throughtime import _nest
+from throughtime._errors import check_flag, problem, shape_of, type_name
+from throughtime._tensors import as_tensor, backwards
 from throughtime.cells import LSTMBlockCell
 from throughtime.cells._base import check_cell
 from throughtime.unroll import dynamic_rnn, static_rnn
@@ -18,7 +21,8 @@ from throughtime.unroll._arguments import check_lengths
 class FusedRNNCell(nn.Module):
     """Runs all steps in one call: `outputs, state = fused(inputs, initial_state, dtype, sequence_length, scope)`.
 
-    `inputs` are [T, B, I], or a list of T tensors [B, I]; outputs come back in the form of the inputs.
+    `inputs` are [T, B, I], or a list of T tensors [B, I] (or nests of them); outputs come back in the form of the
+    inputs, and if the cell's output is a nest, so is a step of the list, or what holds the tensors [T, B, ...].
     """
 
     def forward(
@@ -57,14 +61,14 @@ class FusedRNNCellAdaptor(FusedRNNCell):
         scope: str | None = None,
     ) -> tuple[Any, Any]:
         """`inputs` [T, B, I] or a list of steps -> outputs of the same form, and the state of each last step."""
-        steps, is_list = _as_tensor(inputs)
+        steps, is_list = _stacked(inputs)
         if self.use_dynamic_rnn:
             outputs, state = dynamic_rnn(
                 self.cell, steps, sequence_length, initial_state, dtype, time_major=True, scope=scope
             )
-            return (list(outputs.unbind()) if is_list else outputs), state
-        listed, state = static_rnn(self.cell, list(steps.unbind()), initial_state, dtype, sequence_length, scope)
-        return (listed if is_list else torch.stack(listed)), state
+            return (_listed(outputs) if is_list else outputs), state
+        listed, state = static_rnn(self.cell, _listed(steps), initial_state, dtype, sequence_length, scope)
+        return (listed if is_list else _nest.map_leaves(_stack, *listed)), state
 
 
 class LSTMBlockFusedCell(FusedRNNCell):
@@ -138,21 +142,53 @@ class TimeReversedFusedRNN(FusedRNNCell):
         scope: str | None = None,
     ) -> tuple[Any, Any]:
         """`inputs` [T, B, I] or a list of steps -> outputs of the same form, and the state at the beginning."""
-        steps, is_list = _as_tensor(inputs)
-        lengths = check_lengths(sequence_length, steps.shape[1])
-        outputs, state = self.cell(_reversed(steps, lengths), initial_state, dtype, lengths, scope)
-        outputs = _reversed(outputs, lengths)
-        return (list(outputs.unbind()) if is_list else outputs), state
+        steps, is_list = _stacked(inputs)
+        lengths = check_lengths(sequence_length, _nest.flatten(steps)[0].shape[1])
+        turned = partial(_reversed, lengths=lengths)
+        steps = _nest.map_leaves(turned, steps)
+        # A nest of stacked steps would pass for a list of steps.
+        nested = _nest.is_nest(steps)
+        outputs, state = self.cell(_listed(steps) if nested else steps, initial_state, dtype, lengths, scope)
+        outputs = _nest.map_leaves(turned, _nest.map_leaves(_stack, *outputs) if nested else outputs)
+        return (_listed(outputs) if is_list else outputs), state
 
 
-def _as_tensor(inputs: Any) -> tuple[Tensor, bool]:
-    """Steps as one tensor [T, B, ...], and whether they came as a list."""
-    if isinstance(inputs, list | tuple) and inputs and all(isinstance(step, Tensor) for step in inputs):
-        return torch.stack(list(inputs)), True
-    if not isinstance(inputs, Tensor) or inputs.ndim < 2:
-        expected, fix = "a tensor [T, B, I], or a list of tensors [B, I]", "Stack the steps."
-        raise TypeError(problem("`inputs` are no steps", got=type_name(inputs), expected=expected, fix=fix))
-    return inputs, False
+def _stacked(inputs: Any) -> tuple[Any, bool]:
+    """Steps as a tensor [T, B, ...], or a nest of them, and whether they came as a list."""
+    if isinstance(inputs, list | tuple) and inputs:
+        steps = [_nest.map_leaves(partial(as_tensor, "inputs"), step) for step in inputs]
+        if not all(leaf.ndim for leaf in _nest.flatten(steps)):
+            raise TypeError(_no_steps("a list of numbers"))
+        for index, step in enumerate(steps):
+            _check_alike(steps[0], step, index)
+        return _nest.map_leaves(_stack, *steps), True
+    if not isinstance(inputs, Tensor | np.ndarray) or inputs.ndim < 2:
+        raise TypeError(_no_steps(type_name(inputs)))
+    return as_tensor("inputs", inputs), False
+
+
+def _no_steps(got: str) -> str:
+    expected, fix = "a tensor [T, B, I], or a list of tensors [B, I]", "Stack the steps."
+    return problem("`inputs` are no steps", got=got, expected=expected, fix=fix)
+
+
+def _check_alike(first: Any, step: Any, index: int) -> None:
+    """Raise unless a step has the structure, shapes, dtypes and device of the first: they become one tensor."""
+    step = _nest.conform(first, step, f"`inputs[{index}]`")
+    for one, other in zip(_nest.flatten(first), _nest.flatten(step), strict=True):
+        if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
+            got = " and ".join(f"{shape_of(tensor)} of {tensor.dtype} on {tensor.device}" for tensor in (one, other))
+            fix = f"Make `inputs[{index}]` like `inputs[0]`; pad what ends early, and pass `sequence_length`."
+            raise ValueError(problem("the steps of `inputs` differ", got=got, expected="tensors [B, I] alike", fix=fix))
+
+
+def _stack(*steps: Tensor) -> Tensor:
+    return torch.stack(steps)
+
+
+def _listed(tree: Any) -> list[Any]:
+    """The steps of a tensor [T, ...], or of a nest of them."""
+    return [_nest.pack_as(tree, step) for step in zip(*(leaf.unbind() for leaf in _nest.flatten(tree)), strict=True)]
 
 
 def _reversed(steps: Tensor, lengths: list[int] | None) -> Tensor:

@@ -47,12 +47,26 @@ def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parame
     scope = check_name("scope", scope) or cell.variable_scope or "rnn"
     names: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
-    for name, parameter in _walk(cell, scope):
+    paths = {id(parameter): path for path, parameter in cell.named_parameters()}
+    for found, parameter in _walk(cell, scope):
         # A cell used in two layers keeps the names of the first.
         if id(parameter) not in seen:
             seen.add(id(parameter))
-            names[_outside(name, names) if f"/{_OUTSIDE}/" in name else name] = parameter
+            name = _outside(found, names) if f"/{_OUTSIDE}/" in found else found
+            if name in names:
+                raise ValueError(_same_name(name, paths[id(names[name])], paths[id(parameter)]))
+            names[name] = parameter
     return names
+
+
+def _same_name(name: str, first: str, second: str) -> str:
+    """As TensorFlow, where the second variable of a name cannot be made either."""
+    return problem(
+        f"two parameters have TensorFlow's name {name!r}",
+        got=f"`{first}` and `{second}`",
+        expected="a name for each",
+        fix="Give cells names of their own, or put the cell inside into a MultiRNNCell, which is a level in the names.",
+    )
 
 
 def _outside(name: str, taken: Iterable[str]) -> str:

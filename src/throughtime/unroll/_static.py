@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -167,6 +168,9 @@ def static_state_saving_rnn(
 
 def _check_state_names(cell: Any, state_name: Any) -> list[Any]:
     """The flat list of names, one for each leaf of the state and in the same order."""
+    with contextlib.suppress(TypeError, ValueError):
+        # In the structure of the state they go by key.
+        state_name = _nest.conform(cell.state_size, state_name, "`state_name`")
     names = _nest.flatten(state_name)
     alike = _nest.is_nest(state_name) == _nest.is_nest(cell.state_size)
     if not alike or len(names) != len(_nest.flatten(cell.state_size)):
