@@ -14,6 +14,7 @@ from torch import Tensor
 
 import throughtime as tt
 from compare import check_close
+from throughtime.compiler import Anatomy
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -104,6 +105,22 @@ def test_another_global_is_noticed(one: Any, other: Any, monkeypatch: pytest.Mon
         monkeypatch.setitem(globals(), "SEEN", value)
         check_close(str(value), run(cell), run(cell, "reference"))
         check_close(str(value), run(Stepping(sees_a_global)), run(cell, "reference"))
+
+
+def test_another_global_tensor_is_no_other_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that uses it is left to the reference, and not looked at again for every one."""
+    seen = []
+    monkeypatch.setitem(globals(), "SEEN", torch.ones(4))
+    for _ in range(3):
+        monkeypatch.setitem(globals(), "SEEN", torch.rand(4))
+        cell = Stepping(lambda _, x, h: torch.tanh(x + h * SEEN))
+        check_close("a tensor", run(cell), run(cell, "reference"))
+        seen.append(Anatomy(uses_a_global_tensor).structure)
+    assert seen[0] == seen[1] == seen[2]
+
+
+def uses_a_global_tensor(x: Tensor) -> Any:
+    return x * SEEN
 
 
 def counts_on_a_class(_: Any, x: Tensor, h: Tensor) -> Tensor:

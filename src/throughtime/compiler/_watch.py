@@ -181,6 +181,9 @@ class Anatomy:
         for value in _globals_of(function):
             if type(value) in _PLAIN or type(value) in _FUNCTIONS:
                 self._describe_outside(value, path, parts)
+            elif isinstance(value, Tensor):
+                # Nobody computes with it, or the cell is refused: it may be another at every call.
+                parts.append((type(value), value.shape, value.dtype, value.device, value.requires_grad))
             else:
                 self.kept.append(value)
                 parts.append((type(value), id(value)))
