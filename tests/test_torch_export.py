@@ -133,3 +133,12 @@ def test_what_cannot_be_exported_says_why() -> None:
         torch.export.export(model, (inputs,), dynamic_shapes=({1: time},))
     with pytest.raises(Exception, match="Export with `strict=False`"):
         torch.export.export(model, (inputs, lengths), strict=True)
+
+
+def test_dropout_of_any_number_of_rows() -> None:
+    model = tt.RNN(tt.DropoutWrapper(tt.GRUCell(6, input_size=4), output_keep_prob=0.5))
+    rows = torch.export.Dim("rows", min=1, max=64)
+    program = torch.export.export(model, (torch.randn(4, 7, 4),), dynamic_shapes=({0: rows},))
+    outputs, _ = program.module()(torch.randn(9, 7, 4))
+    assert outputs.shape == (9, 7, 6)
+    assert 0 < int((outputs == 0).sum()) < outputs.numel()

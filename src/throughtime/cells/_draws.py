@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from throughtime._errors import check_positive_int, problem
 
@@ -30,6 +30,15 @@ class Draws:
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self.seed)
         return self._generators[device]
+
+    def uniform(self, shape: torch.Size, like: Tensor) -> Tensor:
+        """Numbers from 0 to 1 on the device of `like`, in its dtype; half precision is too coarse near 1."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        generator = self.generator(like.device)
+        if generator is None:
+            # Without being asked for one, torch also takes shapes that torch.export leaves open.
+            return torch.rand(shape, dtype=dtype, device=like.device)
+        return torch.rand(shape, dtype=dtype, device=like.device, generator=generator)
 
     def begin_sequence(self) -> None:
         """An unroll begins.

@@ -153,10 +153,7 @@ class DropoutWrapper(Draws, CellWrapper):
         return self._masks[leaf]
 
     def _draw(self, shape: torch.Size, like: Tensor, keep_prob: KeepProb) -> Tensor:
-        # Half precision is too coarse for probabilities near 1: draw in float32 at least.
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        uniform = torch.rand(shape, dtype=dtype, device=like.device, generator=self.generator(like.device))
-        return (torch.floor(uniform + keep_prob) / keep_prob).to(like.dtype)
+        return (torch.floor(self.uniform(shape, like) + keep_prob) / keep_prob).to(like.dtype)
 
 
 def default_state_filter(substate: Any) -> Any:

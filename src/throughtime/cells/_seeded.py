@@ -19,10 +19,7 @@ class SeededCell(Draws, RNNCell):
 
     def draw_kept(self, like: Tensor, keep_prob: float) -> Tensor:
         """Ones where a value is kept and zeros where it is not, of the shape and dtype of `like`."""
-        # Half precision is too coarse for probabilities near 1: draw in float32 at least.
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        drawn = torch.rand(like.shape, dtype=dtype, device=like.device, generator=self.generator(like.device))
-        return torch.floor(drawn + keep_prob).to(like.dtype)
+        return torch.floor(self.uniform(like.shape, like) + keep_prob).to(like.dtype)
 
 
 def check_keep_prob(name: str, value: Any, error: type[ValueError] = ValueError) -> float:
