@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,12 @@ def test_every_cell_gets_its_name() -> None:
         cell = tt.GRUCell(3, input_size=3)
         tt.dynamic_rnn(cell, torch.ones(1, 2, 3), dtype=torch.float32, scope="mine")
         assert cell.variable_scope == "mine"
+
+
+NUMBERS = itertools.count()
+
+
+def test_a_number_that_is_another_every_time_is_no_size() -> None:
+    cell = Stepping(lambda _, x, h: torch.tanh(x + h) * next(NUMBERS))
+    reasons = tt.explain(cell, torch.ones(1, 2, 4), dtype=torch.float32).reasons
+    assert "or on how often it has run (a number of 1 for 2 rows and 0 for 67)" in reasons["numba"]

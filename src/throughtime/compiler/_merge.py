@@ -70,10 +70,10 @@ class _Merge:
             return int(one)
         if (one, other) == BATCHES:
             return ROWS
-        raise Uncompilable(
-            f"it folds the rows of a batch into another dimension (a size of {one} for {BATCHES[0]} rows "
-            f"and of {other} for {BATCHES[1]})"
-        )
+        sizes = f"{one} for {BATCHES[0]} rows and {other} for {BATCHES[1]}"
+        if other > one:
+            raise Uncompilable(f"it folds the rows of a batch into another dimension (a size of {sizes})")
+        raise Uncompilable(f"{DEPENDS}, or on how often it has run (a number of {sizes})")
 
     def _argument(self, one: Any, other: Any) -> Any:
         if isinstance(one, Value):
