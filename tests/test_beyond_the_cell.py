@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import itertools
+import pprint
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -291,3 +296,70 @@ def test_a_number_that_is_another_every_time_is_no_size() -> None:
     cell = Stepping(lambda _, x, h: torch.tanh(x + h) * next(NUMBERS))
     reasons = tt.explain(cell, torch.ones(1, 2, 4), dtype=torch.float32).reasons
     assert "or on how often it has run (a number of 1 for 2 rows and 0 for 67)" in reasons["numba"]
+
+
+MEMO: dict[int, float] = {}
+
+
+def remembers_a_number(_: Any, x: Tensor, h: Tensor) -> Tensor:
+    if 4 not in MEMO:
+        MEMO[4] = 4**0.5
+    return torch.tanh(x + h) / MEMO[4]
+
+
+def catches_a_mistake_of_its_own(_: Any, x: Tensor, h: Tensor) -> Tensor:
+    try:
+        return torch.tanh(x + h[:, 99])
+    except IndexError:
+        return torch.tanh(x + h)
+
+
+@pytest.mark.parametrize("step", [remembers_a_number, catches_a_mistake_of_its_own])
+def test_what_may_be_compiled_all_the_same(step: Any) -> None:
+    MEMO.clear()
+    assert tt.explain(Stepping(step), torch.ones(1, 2, 4), dtype=torch.float32).backend == "numba"
+    check_runs_alike(step)
+
+
+def test_equal_globals_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "SEEN", (np.float32(2), 1))
+    one = Anatomy(sees_a_global).structure
+    monkeypatch.setitem(globals(), "SEEN", (np.float32(2), 1))
+    assert Anatomy(sees_a_global).structure == one
+    monkeypatch.setitem(globals(), "SEEN", (np.float32(3), 1))
+    assert Anatomy(sees_a_global).structure != one
+
+
+def test_nobody_is_kept_for_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        scale = 2.0
+
+    monkeypatch.setitem(globals(), "SEEN", None)
+    globals()["SEEN"] = Model()
+    cell = Stepping(lambda _, x, h: torch.tanh(x + h) * SEEN.scale)
+    run(cell)
+    model = weakref.ref(SEEN)
+    globals()["SEEN"] = Model()
+    run(cell)
+    gc.collect()
+    assert model() is None
+
+
+def test_functions_of_packages_are_not_looked_into() -> None:
+    def shown(value: Any) -> Any:
+        return pprint.pformat(value), np.testing.assert_allclose
+
+    parts = Anatomy(shown).structure
+    assert len(parts) < 12
+
+
+def test_threads_that_compile_leave_the_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    cells = [Stepping(lambda _, x, h, scale=scale: torch.tanh(x + h) * scale) for scale in range(1, 9)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(run, cells))
+    assert torch.initial_seed() == 5
+    assert torch.equal(torch.get_rng_state(), before)
+    for cell in cells:
+        assert tt.explain(cell, torch.ones(1, 2, 4), dtype=torch.float32).backend == "numba"

@@ -20,9 +20,11 @@ from torch.nn.utils import prune
 import throughtime as tt
 from compare import check_close
 from descriptors import DESCRIPTORS, Descriptor, random_inputs
-from throughtime.cells._parameters import building
+from throughtime.cells import _building
 
 pytestmark = pytest.mark.covers("conformance")
+
+F32 = torch.float32
 
 # The library's own: a user's cell builds what it likes when it likes.
 LAZY = [
@@ -271,7 +273,7 @@ def test_a_process_that_forked_while_another_thread_was_building() -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def build() -> None:
-        with building:
+        with _building.building:
             begun.set()
             ended.wait()
 
@@ -362,92 +364,3 @@ def test_hooks_of_a_part_of_a_cell(with_kwargs: bool) -> None:
     cell.gates.register_forward_pre_hook(lambda *given: seen.append(len(given)), with_kwargs=with_kwargs)
     cell(torch.ones(2, 3), torch.zeros(2, 4))
     assert seen == [3 if with_kwargs else 2]
-
-
-class Built(tt.RNNCell):
-    """Makes its weights anew whenever it is asked to."""
-
-    state_size = output_size = 3
-
-    def build(self, inputs_shape: Any, *, dtype: Any = None, device: Any = None) -> None:
-        self.w = torch.nn.Parameter(torch.ones(inputs_shape[-1], 3, dtype=dtype, device=device))
-
-    def forward(self, inputs: Any, state: Any) -> Any:
-        new = torch.tanh(inputs @ self.w + state)
-        return new, new
-
-
-class BuiltAsInTensorFlow(Built):
-    def build(self, inputs_shape: Any) -> None:  # type: ignore[override]
-        self.w = torch.nn.Parameter(torch.ones(inputs_shape[-1], 3))
-
-
-INSIDE: dict[str, Callable[[Any], Any]] = {
-    "alone": lambda cell: cell,
-    "on top": lambda cell: tt.MultiRNNCell([tt.GRUCell(3), cell]),
-    "wrapped": lambda cell: tt.OutputProjectionWrapper(cell, 2),
-    "residual": tt.ResidualWrapper,
-}
-
-
-@pytest.mark.parametrize("lengths", [None, [0, 0], [4, 1]], ids=["dense", "no step", "ragged"])
-@pytest.mark.parametrize("kind", [Built, BuiltAsInTensorFlow])
-@pytest.mark.parametrize("where", INSIDE)
-def test_a_build_of_ones_own_is_called_once(where: str, kind: Any, lengths: Any) -> None:
-    own = kind()
-    cell = INSIDE[where](own)
-    x = torch.ones(2, 4, 3)
-    tt.dynamic_rnn(cell, x, lengths, dtype=torch.float32)
-    torch.nn.init.constant_(own.w, 0.1)
-    weight = own.w
-    for again in (lengths, [0, 0], None):
-        tt.dynamic_rnn(cell, x, again, dtype=torch.float32)
-    assert own.w is weight
-    assert own.w[0, 0].item() == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("kind", [Built, BuiltAsInTensorFlow])
-def test_a_build_that_the_user_has_called_is_not_called_again(kind: Any) -> None:
-    cell = kind()
-    cell.build((2, 3))
-    torch.nn.init.constant_(cell.w, 0.1)
-    cell(torch.ones(2, 3), torch.zeros(2, 3))
-    tt.dynamic_rnn(cell, torch.ones(2, 4, 3), [0, 0], dtype=torch.float32)
-    assert cell.w[0, 0].item() == pytest.approx(0.1)
-
-
-def test_a_method_that_only_has_the_name() -> None:
-    class Other(tt.RNNCell):
-        state_size = output_size = 3
-
-        def build(self) -> None:  # type: ignore[override]
-            raise AssertionError
-
-        def forward(self, inputs: Any, state: Any) -> Any:
-            return inputs + state, state
-
-    assert tt.dynamic_rnn(Other(), torch.ones(2, 4, 3), dtype=torch.float32)[0].shape == (2, 4, 3)
-
-
-def test_stacked_convolutions() -> None:
-    def layer(channels: int) -> Any:
-        return tt.cells.Conv2DLSTMCell(input_shape=(4, 4, channels), output_channels=3, kernel_shape=(3, 3))
-
-    cell = tt.MultiRNNCell([layer(2), layer(3)])
-    assert tt.dynamic_rnn(cell, torch.zeros(2, 3, 4, 4, 2), dtype=torch.float32)[0].shape == (2, 3, 4, 4, 3)
-
-
-def test_an_initialiser_may_return_its_tensor() -> None:
-    cell = tt.LSTMCell(3, initializer=lambda t: torch.full_like(t, 0.5), input_size=2)
-    assert (cell.kernel == 0.5).all()
-    with pytest.raises(TypeError, match="an initialiser gives something else than a parameter: got"):
-        tt.GRUCell(3, kernel_initializer=lambda _: torch.ones(2), input_size=2)
-
-
-def test_an_initialiser_that_fails_builds_nothing() -> None:
-    cell = tt.LSTMCell(3, use_peepholes=True, initializer=torch.nn.init.xavier_uniform_)
-    for _ in range(4):
-        with pytest.raises(ValueError, match="Fan in and fan out") as raised:
-            tt.dynamic_rnn(cell, torch.randn(2, 4, 3), dtype=torch.float32)
-        assert "This was the initialiser of `w_f_diag` [3] of LSTMCell." in raised.value.__notes__
-    assert not cell.built

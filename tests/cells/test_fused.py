@@ -73,3 +73,19 @@ def test_steps_that_differ() -> None:
         fused([torch.ones(2, 3), (torch.ones(2, 3),)], dtype=torch.float32)
     with pytest.raises(TypeError, match="`inputs` are no steps: got a list of numbers"):
         fused([1.0, 2.0], dtype=torch.float32)
+
+
+def test_lengths_are_passed_on_as_they_came() -> None:
+    class Longest(tt.interop.FusedRNNCell):
+        def forward(
+            self,
+            inputs: Any,
+            initial_state: Any = None,
+            dtype: Any = None,
+            sequence_length: Any = None,
+            scope: Any = None,
+        ) -> Any:
+            return inputs * sequence_length.max(), None
+
+    outputs, _ = tt.interop.TimeReversedFusedRNN(Longest())(torch.ones(5, 2, 3), sequence_length=torch.tensor([5, 2]))
+    assert (outputs == 5).all()

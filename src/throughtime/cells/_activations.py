@@ -78,9 +78,11 @@ def _is_pointwise(function: Any) -> bool:
     """Whether a function found by name is an activation: torch has many others, such as `stack` and `randn`."""
     if not callable(function) or isinstance(function, type):
         return False
-    sample = torch.linspace(-1, 1, 6).view(2, 3)
+    sample = torch.linspace(-1, 1, 6, device="cpu").view(2, 3)
     try:
-        values = [function(sample), function(sample)]
+        # Some of them draw random numbers.
+        with torch.random.fork_rng(devices=[]):
+            values = [function(sample), function(sample)]
     except (TypeError, ValueError, RuntimeError, AttributeError):
         return False
     same = isinstance(values[0], Tensor) and values[0].shape == sample.shape and values[0].dtype == sample.dtype

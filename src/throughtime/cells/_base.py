@@ -24,7 +24,7 @@ from throughtime._errors import (
     type_name,
 )
 from throughtime._tensors import is_lazy
-from throughtime.cells._building import await_first_step, build_once, noting, placed, repeatable
+from throughtime.cells._building import await_first_step, awaits_first_step, build_once, noting, placed, repeatable
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
@@ -107,9 +107,9 @@ class RNNCell(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        build = vars(cls).get("build")
-        if build is not None and not hasattr(build, "is_repeatable"):
-            cls.build = noting(build)  # type: ignore[method-assign]
+        # It may come from another class that is none of a cell.
+        if noting(cls.build) is not cls.build:
+            cls.build = noting(cls.build)  # type: ignore[method-assign]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -267,7 +267,7 @@ def begin_sequence(cell: Any) -> None:
 def is_lazy_cell(cell: Any) -> bool:
     """Whether some parameters of a cell are still to be made, or have been made without a first call."""
     modules = cell.modules() if isinstance(cell, nn.Module) else ()
-    return any(hasattr(module, "_initialize_hook") for module in modules)
+    return any(map(awaits_first_step, modules))
 
 
 def has_own_checks(cell: Any) -> bool:

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.nn.modules.lazy import LazyModuleMixin
 
 from throughtime import _nest
+from throughtime._fork import after_fork
 
 Build = Callable[..., None]
+
+# Two threads that make the first call of a cell must not both build it, nor run on parameters that are half made.
+building = threading.RLock()
+
+
+@after_fork
+def _renew() -> None:
+    global building  # noqa: PLW0603
+    building = threading.RLock()
 
 
 def repeatable(build: Build) -> Build:
@@ -26,26 +37,41 @@ def repeatable(build: Build) -> Build:
 
 
 def noting(build: Build) -> Build:
-    """A user's `build` that notes that it was called."""
+    """`build` as a class has it: one of a user notes when it is done, together with those that it calls."""
+    if hasattr(build, "is_repeatable") or hasattr(build, "is_noted"):
+        return build
 
     @functools.wraps(build)
     def noted(cell: Any, *args: Any, **kwargs: Any) -> None:
-        build(cell, *args, **kwargs)
-        end_laziness(cell)
+        outermost = vars(cell).get("_in_build") is None
+        vars(cell)["_in_build"] = True
+        try:
+            build(cell, *args, **kwargs)
+        finally:
+            if outermost:
+                del vars(cell)["_in_build"]
+        if outermost:
+            _remove(cell, "_build_hook")
 
+    noted.is_noted = True  # type: ignore[attr-defined]
     return noted
 
 
 def await_first_step(cell: Any) -> None:
     """Let torch call a user's `build` before the first step of a new cell."""
     build = type(cell).build
-    if not (hasattr(build, "is_repeatable") or isinstance(cell, LazyModuleMixin)) and _takes(build, (None, None)):
-        cell._initialize_hook = cell.register_forward_pre_hook(_build_first, with_kwargs=True)
+    if not hasattr(build, "is_repeatable") and _takes(build, None, None):
+        cell._build_hook = cell.register_forward_pre_hook(_build_first, with_kwargs=True)
+
+
+def awaits_first_step(cell: Any) -> bool:
+    """Whether some parameters of a module are still to be made, or have been made without a first call."""
+    return hasattr(cell, "_initialize_hook") or hasattr(cell, "_build_hook")
 
 
 def _build_first(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    inputs = args[0] if args else kwargs.get("inputs")
-    state = args[1] if len(args) > 1 else kwargs.get("state")
+    inputs, state, *_ = (*args, *kwargs.values(), None, None)
+    cell.check_step(inputs, state)
     build_once(cell, *placed(cell, inputs, state))
 
 
@@ -61,17 +87,20 @@ def placed(cell: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
 def build_once(cell: Any, inputs_shape: Any, dtype: Any, device: Any) -> None:
     """Build a cell, unless it is a user's that has been built."""
     options = {"dtype": dtype, "device": device}
-    if hasattr(type(cell).build, "is_repeatable") or isinstance(cell, LazyModuleMixin):
+    if hasattr(type(cell).build, "is_repeatable"):
         cell.build(inputs_shape, **options)
-    elif hasattr(cell, "_initialize_hook"):
-        # TensorFlow's knows of no dtype and no device.
-        known = {name: value for name, value in options.items() if _takes(cell.build, (None,), {name: value})}
-        cell.build((None, inputs_shape) if isinstance(inputs_shape, int) else inputs_shape, **known)
+        return
+    # Made in inference mode, a parameter could never be trained.
+    with building, torch.inference_mode(False):
+        if hasattr(cell, "_build_hook"):
+            # TensorFlow's knows of no dtype and no device.
+            known = {name: value for name, value in options.items() if _takes(cell.build, None, **{name: value})}
+            cell.build((None, inputs_shape) if isinstance(inputs_shape, int) else inputs_shape, **known)
 
 
-def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> bool:
+def _takes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     try:
-        inspect.signature(function).bind(*args, **(kwargs or {}))
+        inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
         return False
     return True
@@ -80,6 +109,10 @@ def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 def end_laziness(module: Any) -> None:
     """What torch does after the first call of a lazy module; ours may be built without one."""
     for hook in ("_initialize_hook", "_load_hook"):
-        if hasattr(module, hook):
-            getattr(module, hook).remove()
-            delattr(module, hook)
+        _remove(module, hook)
+
+
+def _remove(module: Any, hook: str) -> None:
+    if hasattr(module, hook):
+        getattr(module, hook).remove()
+        delattr(module, hook)

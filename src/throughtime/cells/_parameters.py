@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from operator import attrgetter
@@ -16,14 +15,14 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
 from throughtime._errors import check_callable, check_floating_dtype, check_positive_int, problem, shape_of, type_name
-from throughtime._fork import after_fork
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
+from throughtime.cells import _building
 from throughtime.cells._base import RNNCell, check_no_reuse
-from throughtime.cells._building import end_laziness, repeatable
+from throughtime.cells._building import build_once, end_laziness, repeatable
 from throughtime.cells._loaded import check_loaded, check_shapes
 
 Initializer = Callable[[Tensor], Any]
-"""Fills a tensor in place, like the functions of `torch.nn.init`."""
+"""Fills a tensor in place, like the functions of `torch.nn.init`, or returns another instead, as TensorFlow's do."""
 
 
 def glorot_uniform(tensor: Tensor) -> None:
@@ -74,22 +73,12 @@ class ParameterScope(LazyModuleMixin, nn.Module):
         return ", ".join(name if is_lazy(p) else f"{name} {shape_of(p)}" for name, p in held.items())
 
 
-# Two threads that make the first call of a cell must not both build it, nor run on parameters that are half made.
-building = threading.RLock()
-
-
-@after_fork
-def _renew() -> None:
-    global building  # noqa: PLW0603
-    building = threading.RLock()
-
-
 class BuiltOnce(LazyModuleMixin):
     """torch's lazy modules, for threads that make the first call together."""
 
     def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
         """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
-        with building:
+        with _building.building:
             module.initialize_parameters(*args, **(kwargs or {}))
             end_laziness(module)
 
@@ -140,7 +129,7 @@ class LazyCell(BuiltOnce, RNNCell):
     def built(self) -> bool:
         """Whether the parameters exist."""
         # Whoever is building it is done before the question is answered; a built cell has no initialisers left.
-        with building if self._initializers else nullcontext():
+        with _building.building if self._initializers else nullcontext():
             # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
             return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
 
@@ -151,7 +140,7 @@ class LazyCell(BuiltOnce, RNNCell):
         shapes = self.parameter_shapes(width)
         if hasattr(self, "_initialize_hook"):
             check_shapes(type(self).__name__, self._loaded(), shapes, f"for inputs [B, {width}]")
-        with building, torch.inference_mode(False), torch.no_grad():
+        with _building.building, torch.inference_mode(False), torch.no_grad():
             made = [path for path in shapes if is_lazy(attrgetter(path)(self))]
             # First all the values: if an initialiser fails, nothing is built.
             values = {path: self._first_value(path, shapes[path], dtype, device) for path in made}
@@ -177,7 +166,7 @@ class LazyCell(BuiltOnce, RNNCell):
             check_loaded(name, loaded, self.parameter_shapes, self.input_multiple)
 
     def _lazy_load_hook(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """torch's hook before weights are loaded into an unbuilt cell; if they do not fit, nothing is loaded."""
+        """torch's hook before weights are loaded into an unbuilt cell; if they do not fit, this cell takes none."""
         found = {path: state_dict.get(prefix + path) for path in self._paths}
         coming = {path: shape_of(p) for path, p in found.items() if isinstance(p, Tensor) and not is_lazy(p)}
         # What exists already keeps its shape: torch looks at that itself.
@@ -195,8 +184,9 @@ class LazyCell(BuiltOnce, RNNCell):
         value = torch.full(shape, torch.nan, **self._placement(attrgetter(path)(self), dtype, device))
         try:
             returned = self._initializers[path](value)
-            # One that has filled it returns that, or nothing.
-            return value if returned is None or returned is value else value.copy_(_of_shape(returned, shape))
+            # Whatever one returns that has filled it is of no matter.
+            filled = value.is_meta or not value.isnan().any()
+            return value if filled else value.copy_(_of_shape(returned, shape))
         except Exception as error:
             error.add_note(f"This was the initialiser of `{path}` {list(shape)} of {type(self).__name__}.")
             raise
@@ -225,7 +215,7 @@ class LazyCell(BuiltOnce, RNNCell):
             assert features is not None
             # Autocast lowers the dtype of inputs on the way, but never that of parameters.
             dtype = None if autocast_on(features.device) else features.dtype
-            self.build(features.shape, dtype=dtype, device=features.device)
+            build_once(self, features.shape, dtype, features.device)
 
 
 def check_parameter_dtype(dtype: Any) -> torch.dtype | None:
@@ -237,8 +227,8 @@ def check_parameter_dtype(dtype: Any) -> torch.dtype | None:
 def _of_shape(returned: Any, shape: tuple[int, ...]) -> Tensor:
     if not isinstance(returned, Tensor | np.ndarray) or tuple(returned.shape) != shape:
         what, fix = (
-            "an initialiser gives something else than a parameter",
-            "Fill the tensor in place, or return another.",
+            "an initialiser has neither filled its tensor nor returned one",
+            "Fill the whole tensor in place, or return another.",
         )
         raise TypeError(problem(what, got=type_name(returned), expected=f"a tensor of shape {shape}", fix=fix))
     return torch.as_tensor(returned)

@@ -25,7 +25,7 @@ class SeededCell(Draws, RNNCell):
 def check_keep_prob(name: str, value: Any, error: type[ValueError] = ValueError) -> float:
     """`value` as a probability to keep something: above 0 and at most 1."""
     # As torch and TensorFlow hold it: what is 1 but for rounding, is 1.
-    number = float(torch.as_tensor(check_number(name, value)).detach())
+    number = float(torch.as_tensor(check_number(name, value), device="cpu").detach())
     if not 0 < number <= 1:
         fix = "It is one minus the rate of torch.nn.Dropout."
         what = f"`{name}` is not a probability to keep a value"

@@ -35,7 +35,7 @@ class Calls(TorchFunctionMode):
         # Whether torch itself is at work: what it does then is its own affair.
         self.inside = False
         self._places: dict[Value, set[Any]] = {}
-        # What a function of torch has raised, even if the step catches it.
+        # What a function of torch has raised because it is traced, even if the step catches it.
         self.failure: Exception | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -53,7 +53,7 @@ class Calls(TorchFunctionMode):
                 else self._multiplied(product, func, args, kwargs)
             )
         except Exception as error:
-            if not outer:
+            if not outer and _would_not_fail(error):
                 self.failure = self.failure or error
             raise
         finally:
@@ -85,6 +85,11 @@ class Calls(TorchFunctionMode):
                 self._places.setdefault(leaf.value, set()).add((len(self.made), place))
         returned = tuple(self.described(leaf) for leaf in _leaves(results))
         self.made.append(Call(function, given, returned))
+
+
+def _would_not_fail(error: Exception) -> bool:
+    """Whether a function would do its work if tensors had values; other mistakes are made at every step."""
+    return isinstance(error, Uncompilable | NotImplementedError) or "tensor subclass" in str(error)
 
 
 def check_calls(few: Sequence[Call], many: Sequence[Call], single: Sequence[Call]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator
 from functools import lru_cache
@@ -12,6 +13,7 @@ from typing import Any
 
 _PACKAGES = frozenset({"throughtime", "torch", "numpy", "builtins"})
 _FOREIGN = sys.stdlib_module_names | _PACKAGES
+_INSTALLED = tuple({path for kind in ("stdlib", "purelib", "platlib") if (path := sysconfig.get_path(kind))})
 _DEPTH = 3
 _MOST = 200
 """How far, and for how many objects, to look below a global variable."""
@@ -35,6 +37,14 @@ def _names(code: types.CodeType, loads: tuple[str, ...]) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant, loads)
+
+
+@lru_cache(maxsize=4096)
+def is_installed(function: types.FunctionType) -> bool:
+    """Whether a function is of Python or of an installed package: what it sees is not a user's to change."""
+    if str(function.__module__).partition(".")[0] in _FOREIGN:
+        return True
+    return function.__code__.co_filename.startswith(_INSTALLED)
 
 
 def named_by(function: types.FunctionType) -> list[tuple[str, Any]]:

@@ -25,10 +25,11 @@ from throughtime.compiler._graph import Graph, Node, Value
 from throughtime.compiler._products import RowAxes
 from throughtime.compiler._shadow import shadow
 from throughtime.compiler._traced import ESCAPED, Source, StepCall, StepSignature, Trace, Traced
-from throughtime.compiler._undo import undone
+from throughtime.compiler._undo import Outside, undone
 from throughtime.compiler._watch import Anatomy, anatomies, changed_attribute, is_generator
 
 aten = torch.ops.aten
+_SEEDING = frozenset({"manual_seed", "seed", "set_state", "graphsafe_set_state"})
 _LOOKS_AT_VALUES = {
     aten._local_scalar_dense,
     aten.is_nonzero,
@@ -49,10 +50,11 @@ def record(
     axes: RowAxes,
     *,
     differentiate: bool,
+    outside: Outside,
 ) -> Trace:
     """Run one step on so many rows, and its gradient if wanted, and write down what happens."""
     axes.begin(rows)
-    return _Recording(cell, anatomy, signature, call, rows, axes, differentiate).trace
+    return _Recording(cell, anatomy, signature, call, rows, axes, differentiate, outside).trace
 
 
 class _Recording(TorchDispatchMode):
@@ -67,6 +69,7 @@ class _Recording(TorchDispatchMode):
         rows: int,
         axes: RowAxes,
         differentiate: bool,
+        outside: Outside,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._nodes: list[Node] = []
@@ -89,10 +92,10 @@ class _Recording(TorchDispatchMode):
         hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
         try:
             with (
-                undone(cell, anatomy.named),
+                undone(cell),
+                outside.watched(),
                 _foreign_randomness(anatomy.kept),
                 torch.random.fork_rng(list(devices)),
-                _own_seed(),
                 torch.inference_mode(False),
                 torch.set_grad_enabled(differentiate),
                 hidden,
@@ -129,7 +132,7 @@ class _Recording(TorchDispatchMode):
             for leaves in (signature.input_leaves, signature.state_leaves)
         )
         self._calls.note("begin", None, None, [*tensors, *inputs, *state])
-        with self, self._calls:
+        with self, self._calls, _unseeded():
             result = _by_the_cell(
                 call, stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state)
             )
@@ -317,7 +320,8 @@ class _Recording(TorchDispatchMode):
         outs = out if isinstance(out, tuple | list) else (out,)
         if not all(isinstance(part, Tensor) or part is None for part in outs):
             raise Uncompilable(f"aten.{name} does not compute tensors")
-        constant = all(leaf.constant for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Traced))
+        given = [leaf.constant for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Traced)]
+        constant = all(given) and torch.Tag.nondeterministic_seeded not in func.tags
         wrapped = [None if part is None else self._wrap(part, name, constant=constant) for part in outs]
         results = tuple(Value("unused", (), torch.float32) if part is None else part.value for part in wrapped)
         self._nodes.append(Node(func, self._values(tuple(args)), self._values(kwargs), results))
@@ -388,16 +392,25 @@ def _foreign_randomness(kept: Sequence[Any]) -> Iterator[None]:
             _set_random_state(source, state)
 
 
-_SEED = 0x7468726F756768
-"""One that nobody would think of."""
-
-
 @contextlib.contextmanager
-def _own_seed() -> Iterator[None]:
+def _unseeded() -> Iterator[None]:
     """Whoever seeds in a step wants the same random numbers at every step; drawn for all at once, they are not."""
-    torch.default_generator.manual_seed(_SEED)
-    yield
-    if torch.default_generator.initial_seed() != _SEED:
+    seeded: list[str] = []
+
+    def watch(_frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ in _SEEDING and isinstance(called.__self__, torch.Generator):
+            seeded.append(called.__name__)
+
+    # Not beside a profiler, of which a thread has one; and of no other thread.
+    alone = sys.getprofile() is None
+    if alone:
+        sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        if alone:
+            sys.setprofile(None)
+    if seeded:
         raise Uncompilable("it seeds torch's random numbers")
 
 

@@ -19,6 +19,7 @@ from throughtime.compiler._products import RowAxes
 from throughtime.compiler._record import record
 from throughtime.compiler._replay import Replay
 from throughtime.compiler._traced import BATCHES, StepSignature, Trace
+from throughtime.compiler._undo import Outside
 from throughtime.compiler._watch import Anatomy
 
 
@@ -43,10 +44,10 @@ class Tracing:
             return [*outputs, *new_state] if keep_states else outputs, new_state
 
         self.replay = Replay(signature, step)
-        axes = RowAxes()
+        axes, outside = RowAxes(), Outside(anatomy.named)
 
         def run(rows: int) -> Trace:
-            return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate)
+            return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate, outside=outside)
 
         self._run = run
         # Many rows first: `axes` learns which axis is that of the rows from its size, and any axis may be 2 long.

@@ -156,7 +156,8 @@ ESCAPED = "it keeps a tensor of one step and uses it outside of the step"
 class Traced(Tensor):
     """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for.
 
-    One that is `constant` was made of numbers alone. If somebody keeps it beyond its trace, it is what it seems to be.
+    One that is `constant` was made of numbers alone, none of them random. If somebody keeps it beyond its trace, torch
+    computes with it as with any other; its memory is out of reach.
     """
 
     value: Value

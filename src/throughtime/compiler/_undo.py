@@ -12,13 +12,15 @@ import contextlib
 import copy
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
 import numpy as np
+from torch.utils._pytree import tree_leaves
 
 from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._traced import Traced
 from throughtime.compiler._watch import Anatomy, is_walked, slots_of
 
 _MISSING = object()
@@ -30,23 +32,85 @@ Undo = Callable[[], bool]
 
 
 @contextlib.contextmanager
-def undone(cell: Any, named: Sequence[tuple[str, Any]]) -> Iterator[None]:
-    """What the cell holds, and what its functions see or get at by a name, is afterwards what it was before.
-
-    Whoever changes something that is `named`, and no part of the cell, is refused: nothing else would tell.
-    """
+def undone(cell: Any) -> Iterator[None]:
+    """What the cell holds, and what its functions see, is afterwards what it was before."""
     undo: list[Undo] = []
     Anatomy(cell, lambda thing: undo.extend(_ways_back(thing))).end_visits()
-    outside = [(path, way) for path, thing in named if not isinstance(thing, _MEMORY) for way in _ways_back(thing)]
-    changed: list[str] = []
     try:
         yield
     finally:
-        changed += [path for path, put_back in outside if put_back()]
         for put_back in undo:
             put_back()
-    if changed:
-        raise Uncompilable(f"a step changes something that is no part of the cell (`{changed[0]}`)")
+
+
+class Outside:
+    """What functions of a cell get at by a name, which is no part of the cell, and may be others' as well.
+
+    A step that changes any of it is refused: nothing else would tell. But not when it is traced for the first time:
+    what a step only remembers it does not change again.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Any]]) -> None:
+        self._things = [(path, thing) for path, thing in named if _is_changeable(thing)]
+        self._first = [_Entries(thing) for _, thing in self._things]
+        self._is_new = True
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """A trace: what it changes is put back. Entries that are new stay, which may be those of another thread."""
+        before = [_Entries(thing) for _, thing in self._things]
+        changed: list[int] = []
+        try:
+            yield
+        finally:
+            changed += [place for place, entries in enumerate(before) if entries.put_back()]
+        again, self._is_new = not self._is_new, False
+        if changed and again:
+            place = changed[0]
+            # A counter that has begun with the first trace ends with the last.
+            before[place].remove(before[place].changed - self._first[place].known.keys())
+            raise Uncompilable(f"a step changes something that is no part of the cell (`{self._things[place][0]}`)")
+
+
+class _Entries:
+    """What there is in a dictionary, an object, a class, or a collection at one moment."""
+
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+        self._undo = _contents(thing) if isinstance(thing, list | deque | set) else None
+        self.known: dict[Any, Any] = {} if self._undo else dict(self._now())
+        # Those of them that were replaced since.
+        self.changed: set[Any] = set()
+
+    def _now(self) -> Any:
+        return self._thing if isinstance(self._thing, dict) else vars(self._thing)
+
+    def put_back(self) -> bool:
+        """Whether anything has changed."""
+        if self._undo is not None:
+            return self._undo()
+        now = dict(self._now())
+        new = [key for key in now if key not in self.known]
+        self.changed = {key for key in self.known if now.get(key, _MISSING) is not self.known[key]}
+        for key in self.changed:
+            self._put(key, self.known[key])
+        # What is traced is of no use to anybody.
+        self.remove(key for key in new if any(isinstance(leaf, Traced) for leaf in tree_leaves(now[key])))
+        return bool(new or self.changed)
+
+    def _put(self, key: Any, value: Any) -> None:
+        if isinstance(self._thing, dict):
+            self._thing[key] = value
+        else:
+            # Past the door of a frozen dataclass.
+            (type if isinstance(self._thing, type) else object).__setattr__(self._thing, key, value)
+
+    def remove(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            if isinstance(self._thing, dict):
+                self._thing.pop(key, None)
+            elif key in vars(self._thing):
+                delattr(self._thing, key)
 
 
 def _ways_back(thing: Any) -> Iterator[Undo]:
@@ -62,6 +126,10 @@ def _ways_back(thing: Any) -> Iterator[Undo]:
         if hasattr(thing, "__dict__"):
             yield _contents(vars(thing))
         yield from (_slot(thing, name) for name in slots_of(thing))
+
+
+def _is_changeable(thing: Any) -> bool:
+    return isinstance(thing, dict | list | deque | set | type) or (is_walked(thing) and hasattr(thing, "__dict__"))
 
 
 def _contents(thing: Any) -> Undo:

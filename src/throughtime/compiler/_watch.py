@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from throughtime.compiler._names import global_names, named_by
+from throughtime.compiler._names import global_names, is_installed, named_by
+from throughtime.compiler._serial import serial_number
 
 _EMPTY_CELL = types.CellType()
 # Packages whose classes nobody changes.
@@ -30,7 +31,13 @@ _FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", 
 # Hooks that run within a step.
 HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 # What every module has for torch's own use, and what lazy ones have besides.
-BOOKKEEPING = frozenset(vars(nn.Module())) - HOOKS - {"training"} | {"_load_hook", "_initialize_hook", "_glance"}
+BOOKKEEPING = frozenset(vars(nn.Module())) - HOOKS - {"training"} | {
+    "_load_hook",
+    "_initialize_hook",
+    "_build_hook",
+    "_in_build",
+    "_glance",
+}
 SEQUENCES = (list, tuple, deque)
 UNORDERED = (set, frozenset)
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
@@ -179,17 +186,26 @@ class Anatomy:
         self._visit(function)
         parts.append(function.__code__)
         for value in _globals_of(function):
-            if type(value) in _PLAIN or type(value) in _FUNCTIONS:
-                self._describe_outside(value, path, parts)
-            elif isinstance(value, Tensor):
-                # Nobody computes with it, or the cell is refused: it may be another at every call.
-                parts.append((type(value), value.shape, value.dtype, value.device, value.requires_grad))
-            else:
-                self.kept.append(value)
-                parts.append((type(value), id(value)))
+            self._describe_global(value, path, parts)
         self.named += named_by(function)
         for value in (*_held_by(function), vars(function)):
             self._describe_outside(value, path, parts)
+
+    def _describe_global(self, value: Any, path: str, parts: list[Any]) -> None:
+        """What a function gets at by a global name: what it is, not what is in it."""
+        if isinstance(value, types.FunctionType) and is_installed(value):
+            parts.append(value)
+        elif type(value) in _FUNCTIONS or is_known_by_value(value):
+            self._describe_outside(value, path, parts)
+        elif isinstance(value, Tensor):
+            # Nobody computes with it, or the cell is refused: it may be another at every call.
+            parts.append((type(value), value.shape, value.dtype, value.device, value.requires_grad))
+        else:
+            number = serial_number(value)
+            # Those that draw random numbers are asked for their state.
+            if number is None or is_generator(value):
+                self.kept.append(value)
+            parts.append((type(value), id(value) if number is None else number))
 
     def _describe_class(self, kind: type, parts: list[Any]) -> None:
         """What a user's class itself says: methods may be replaced, and numbers may stand there."""
@@ -212,6 +228,13 @@ class Anatomy:
             return True
         self._seen[id(thing)] = len(self._seen)
         return False
+
+
+def is_known_by_value(thing: Any) -> bool:
+    """Whether something is a number, a word or the like, or a tuple of these."""
+    if type(thing) is tuple:
+        return all(map(is_known_by_value, thing))
+    return isinstance(thing, (*PRIMITIVES, np.generic)) and not isinstance(thing, type)
 
 
 def seen_from_outside(function: types.FunctionType) -> list[Any]:

@@ -148,7 +148,7 @@ class TimeReversedFusedRNN(FusedRNNCell):
         steps = _nest.map_leaves(turned, steps)
         # A nest of stacked steps would pass for a list of steps.
         nested = _nest.is_nest(steps)
-        outputs, state = self.cell(_listed(steps) if nested else steps, initial_state, dtype, lengths, scope)
+        outputs, state = self.cell(_listed(steps) if nested else steps, initial_state, dtype, sequence_length, scope)
         outputs = _nest.map_leaves(turned, _nest.map_leaves(_stack, *outputs) if nested else outputs)
         return (_listed(outputs) if is_list else outputs), state
 

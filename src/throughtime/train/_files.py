@@ -12,7 +12,8 @@ from pathlib import Path
 def whole(path: Path) -> Iterator[Path]:
     """Where to write what is to be `path`: it takes its name at the end of the block, once it is on disk.
 
-    If the block fails, or the disk is full, nothing is left of it, and an earlier file stays.
+    If the block fails, or the disk is full, nothing is left of it, and an earlier file stays. A process that is killed
+    within it leaves a hidden file with its number.
     """
     # Two processes may write to one path: the last one wins, with a file that is all its own.
     new = path.with_name(f".{path.name}.{os.getpid()}.new")

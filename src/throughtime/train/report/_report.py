@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -15,7 +16,7 @@ import numpy as np
 
 from throughtime._errors import problem
 from throughtime.train._files import whole
-from throughtime.train._records import Epoch, History
+from throughtime.train._records import Epoch, History, Step
 from throughtime.train.report._numbers import (
     POINTS,
     as_array,
@@ -77,12 +78,12 @@ class Report:
         steps, epochs = history.steps, history.epochs
         names = list(dict.fromkeys(name for epoch in epochs for name in (*epoch.train, *epoch.valid)))
         compared = dict(baselines or {})
-        shares = np.array([step.number for step in steps]) / max(1, len(steps)) * (len(epochs) or 1)
+        shares = _places(steps)
         self._data["history"] = {
             "steps": {
                 "number": thinned([step.number for step in steps]),
                 # A step's place among the epochs: its loss and theirs are one picture.
-                "epoch": thinned(shares.tolist()),
+                "epoch": thinned(shares),
                 "loss": thinned([step.metrics.get("loss", np.nan) for step in steps]),
                 "gradient": thinned([step.gradient_norm for step in steps]),
                 "seconds": thinned([step.seconds for step in steps]),
@@ -299,6 +300,16 @@ def _layer(
     }
 
 
+def _places(steps: Sequence[Step]) -> list[float]:
+    """Where each step lies among the epochs; one that was not finished is as long as the longest."""
+    counts = Counter(step.epoch for step in steps)
+    most, taken, places = max(counts.values(), default=1), Counter[int](), []
+    for step in steps:
+        taken[step.epoch] += 1
+        places.append(step.epoch - 1 + taken[step.epoch] / most)
+    return places
+
+
 def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
     """What became of the gradient between the step it starts from and the step it ends at, in one sentence.
 
@@ -319,7 +330,7 @@ def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
         return "Nothing flows back: the loss does not depend on earlier states."
     start, end = float(way[0]), float(way[-1])
     if end * FAR < start:
-        gone = end < start * NOTHING
+        gone = end == 0 or end < start * NOTHING
         times = "" if gone else f"{_times(start / end)} smaller at the {first} step than at the {last}"
         left = times or f"nothing is left of it at the {first} step"
         return f"It vanishes: {left}. What is far away is hardly learned."
