@@ -136,22 +136,19 @@ def _chosen(examples: Examples) -> list[tuple[str, Example]]:
 
 
 @torch.no_grad()
-def _confusion(model: nn.Module, examples: Examples) -> tuple[Tensor, tuple[str, ...]]:
+def _confusion(model: nn.Module, examples: Examples) -> tuple[Counter[tuple[int, int]], tuple[str, ...]]:
     """How often each class was taken for which, over held-out sequences."""
     names = examples.layout.targets[0].categories
     # Of thousands of classes few are taken for each other, and a table of all may not fit into memory.
-    seen: Counter[int] = Counter()
+    seen: Counter[tuple[int, int]] = Counter()
     for batch in tt.train.loader(examples.held_out or examples.train, 256, shuffle=False, rank=0, workers=1):
         said = model(batch.inputs, batch.lengths).argmax(-1)
         wanted = batch.targets
         if batch.target_lengths is not None:
             real = tt.train.mask(batch.lengths, said.shape[1])
             said, wanted = said[real], wanted[real]
-        seen.update((wanted * len(names) + said).tolist())
-    pairs, counts = torch.tensor(list(seen), dtype=torch.int64), torch.tensor(list(seen.values()), dtype=torch.int64)
-    places, shape = torch.stack([pairs // len(names), pairs % len(names)]), (len(names), len(names))
-    # torch warns where nobody says whether to check.
-    return torch.sparse_coo_tensor(places, counts, shape, check_invariants=True), names
+        seen.update(zip(wanted.tolist(), said.tolist(), strict=True))
+    return seen, names
 
 
 def _classes_from_inside(

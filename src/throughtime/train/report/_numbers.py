@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,10 +154,12 @@ def confusions(matrix: Any, names: Sequence[str], most: int = CLASSES) -> Confus
 
 
 def _counted(matrix: Any, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Row, column and count of all that are not zero; a sparse tensor never becomes a table of all classes."""
-    if isinstance(matrix, Tensor) and matrix.is_sparse:
-        sparse = matrix.detach().cpu().coalesce()
-        shape, places, values = tuple(sparse.shape), sparse.indices().numpy(), as_array("matrix", sparse.values())
+    """Row, column and count of all that are not zero; counts by pairs never become a table of all classes."""
+    if isinstance(matrix, Mapping):
+        places = np.array(list(matrix), np.int64).reshape(-1, 2).T
+        inside = not places.size or (places.min() >= 0 and places.max() < size)
+        shape = (size, size) if inside else (int(places.max()) + 1,) * 2
+        values = as_array("matrix", list(matrix.values()))
     else:
         dense = as_array("matrix", matrix)
         shape, places = dense.shape, np.array(np.nonzero(dense))

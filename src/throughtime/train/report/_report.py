@@ -107,8 +107,8 @@ class Report:
     def add_confusion(self, matrix: Any, names: Sequence[str], *, unit: str = "sequences") -> None:
         """Counts [C, C]: row, what it is; column, what the model says. `unit` says what is counted.
 
-        Of more classes than a screen can show, those most often confused are shown. A sparse tensor is taken too, for
-        so many classes that a table of all would not fit into memory.
+        Of more classes than a screen can show, those most often confused are shown. Counts by `(row, column)` are taken
+        too, as a `Counter` has them: of very many classes a table of all would not fit into memory.
         """
         shown = confusions(matrix, names)
         self._data["confusion"] = {
