@@ -116,7 +116,6 @@ def test_another_global_is_noticed(one: Any, other: Any, monkeypatch: pytest.Mon
 def test_another_global_tensor_is_no_other_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell that uses it is left to the reference, and not looked at again for every one."""
     seen = []
-    monkeypatch.setitem(globals(), "SEEN", torch.ones(4))
     for _ in range(3):
         monkeypatch.setitem(globals(), "SEEN", torch.rand(4))
         cell = Stepping(lambda _, x, h: torch.tanh(x + h * SEEN))

@@ -163,3 +163,9 @@ def _mismatch(template: Nest, value: Nest, what: str) -> str:
         expected=describe(template),
         fix="Give the same structure; a star stands for one tensor.",
     )
+
+
+def floating_dtype(tree: Any) -> torch.dtype | None:
+    """The dtype of the first floating point tensor in a nest."""
+    leaves = (leaf for leaf in flatten(tree) if isinstance(leaf, torch.Tensor))
+    return next((leaf.dtype for leaf in leaves if leaf.is_floating_point()), None)

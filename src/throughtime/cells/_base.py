@@ -286,12 +286,6 @@ def build_for(cell: Any, inputs: Any, state: Any) -> None:
         build_once(cell, shape, dtype, device)
 
 
-def floating_dtype(tree: Any) -> torch.dtype | None:
-    """The dtype of the first floating point tensor in a nest."""
-    leaves = [leaf for leaf in _nest.flatten(tree) if isinstance(leaf, Tensor)]
-    return next((leaf.dtype for leaf in leaves if leaf.is_floating_point()), None)
-
-
 def dims(size: Size) -> tuple[int, ...]:
     """The dimensions of one row of a size leaf."""
     return tuple(size) if isinstance(size, torch.Size) else (size,)

@@ -79,7 +79,7 @@ def placed(cell: Any, inputs: Any, state: Any) -> tuple[Any, Any, Any]:
     """What `build` is told of the inputs of a step: their shape, the dtype of inputs and state, the device."""
     features = cell._features_of(inputs)
     leaves = [leaf for leaf in _nest.flatten([features, inputs, state]) if isinstance(leaf, Tensor)]
-    dtype = next((leaf.dtype for leaf in leaves if leaf.is_floating_point()), None)
+    dtype = _nest.floating_dtype(leaves)
     shapes = _nest.map_leaves(lambda leaf: getattr(leaf, "shape", None), inputs)
     return shapes if features is None else features.shape, dtype, leaves[0].device if leaves else None
 

@@ -14,7 +14,6 @@ from throughtime.cells._base import (
     check_cell,
     check_rows,
     dims,
-    floating_dtype,
     initial_state,
     not_looking,
     zeros_of,
@@ -107,7 +106,7 @@ class MultiRNNCell(RNNCell):
             if _nest.is_nest(cell.output_size) or not isinstance(inputs, Tensor):
                 return
             # Zeros that take no memory stand for the output, of which only the shape is known yet.
-            dtype = floating_dtype(cell_state) or inputs.dtype
+            dtype = _nest.floating_dtype(cell_state) or inputs.dtype
             inputs = inputs.new_zeros((), dtype=dtype).expand(inputs.shape[0], *dims(cell.output_size))
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:

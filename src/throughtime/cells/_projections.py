@@ -13,7 +13,7 @@ from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import has_values
 from throughtime.cells._activations import Activation, resolve_activation
-from throughtime.cells._base import RNNCell, check_cell, floating_dtype
+from throughtime.cells._base import RNNCell, check_cell
 from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
 from throughtime.cells._wrappers import Wrapping
@@ -143,7 +143,7 @@ class OutputProjectionWrapper(_LazyWrapper):
         """What goes in is the inner cell's business: the projection takes dtype and device of the state."""
         if not self.built:
             device = next((leaf.device for leaf in _nest.flatten(state) if isinstance(leaf, Tensor)), None)
-            LazyCell.build(self, self._inner_size, dtype=floating_dtype(state), device=device)
+            LazyCell.build(self, self._inner_size, dtype=_nest.floating_dtype(state), device=device)
 
     def forward(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell inside, its output projected to [B, output_size]."""
@@ -194,7 +194,7 @@ class EmbeddingWrapper(_LazyWrapper):
         """Unlike other cells, the table takes its dtype from the state: the inputs are integers."""
         if not self.built:
             self.check_step(inputs, state)
-            self.build(inputs.shape, dtype=floating_dtype(state), device=inputs.device)
+            self.build(inputs.shape, dtype=_nest.floating_dtype(state), device=inputs.device)
 
     def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""

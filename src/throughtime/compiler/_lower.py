@@ -210,7 +210,7 @@ def _computing_dtype(node: Node) -> torch.dtype:
 def _same_name(lowering: _Lowering, node: Node) -> Row:
     """One pointwise operation for one."""
     _check_flat(node)
-    _check_options(node)
+    _check_real(node)
     dtype = node.result.dtype
     count = 2 if node.name in BINARY else 1
     within = _computing_dtype(node) if node.name in COMPARISONS else dtype
@@ -224,11 +224,7 @@ def _same_name(lowering: _Lowering, node: Node) -> Row:
     return lowering.pointwise(node.name, *args, dtype=dtype, name=node.result.name)
 
 
-def _has(node: Node, name: str) -> bool:
-    return any(argument.name == name for argument in node.target._schema.arguments)
-
-
-def _check_options(node: Node) -> None:
+def _check_real(node: Node) -> None:
     for value in node.values:
         if value.dtype.is_complex:
             raise Uncompilable("it computes with complex numbers")
@@ -356,7 +352,7 @@ def _mean(lowering: _Lowering, node: Node) -> Row:
 def _var(lowering: _Lowering, node: Node) -> Row:
     _reduced_axes(node)
     source, dtype = lowering.row(node.args[0]), node.result.dtype
-    correction = node.arg("correction") if _has(node, "correction") else int(node.arg("unbiased"))
+    correction = node.arg("correction") if node.has_arg("correction") else int(node.arg("unbiased"))
     correction = 1 if correction is None else correction
     apart = lowering.pointwise("sub", source, _mean_of(lowering, source), dtype=dtype)
     total = lowering.emit("sum", lowering.pointwise("mul", apart, apart, dtype=dtype), width=1, dtype=dtype)

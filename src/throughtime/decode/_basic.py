@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import problem, type_name
-from throughtime.cells._base import check_cell, floating_dtype
+from throughtime.cells._base import check_cell
 from throughtime.decode._decoder import Decoder
 from throughtime.decode._dense import layer_size
 from throughtime.decode._helper import Helper
@@ -71,7 +71,7 @@ class BasicDecoder(Decoder):
     @property
     def output_dtype(self) -> Any:
         """The dtypes of outputs and samples."""
-        dtype = floating_dtype(self.initial_state) or torch.get_default_dtype()
+        dtype = _nest.floating_dtype(self.initial_state) or torch.get_default_dtype()
         outputs = _nest.map_leaves(lambda _: dtype, self.output_size.rnn_output)
         return BasicDecoderOutput(outputs, self.helper.sample_ids_dtype)
 

@@ -18,7 +18,7 @@ from throughtime._errors import (
     type_name,
 )
 from throughtime._tensors import rowwise
-from throughtime.cells._base import check_cell, floating_dtype
+from throughtime.cells._base import check_cell
 from throughtime.decode._attention_state import AttentionWrapperState
 from throughtime.decode._basic import check_output_layer
 from throughtime.decode._beam_step import best_continuations, coverage_penalty
@@ -155,7 +155,7 @@ class BeamSearchDecoder(Decoder):
 
     @property
     def _dtype(self) -> torch.dtype:
-        return floating_dtype(self.initial_cell_state) or torch.get_default_dtype()
+        return _nest.floating_dtype(self.initial_cell_state) or torch.get_default_dtype()
 
     def initialize(self, name: str | None = None) -> tuple[Tensor, Any, BeamSearchDecoderState]:
         """The first beam of each row is all there is: the others have ended, and are impossible."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
-from throughtime.cells._base import floating_dtype
 from throughtime.cells._wrappers import CellWrapper
 from throughtime.decode._basic import BasicDecoder, BasicDecoderOutput, layered_size
 from throughtime.decode._decoder import Decoder
@@ -45,7 +44,7 @@ def decode_at_once(
     if type(decoder) is not BasicDecoder or type(decoder.helper) is not TrainingHelper:
         return None
     helper, state = decoder.helper, decoder.initial_state
-    dtype = floating_dtype(state) or floating_dtype(helper.inputs)
+    dtype = _nest.floating_dtype(state) or _nest.floating_dtype(helper.inputs)
     steps = min(int(helper.lengths.max()) if helper.batch_size else 0, helper.max_time if limit is None else limit)
     # A TensorArray in the state wants every step in its turn.
     if not steps or dtype is None or not all(isinstance(leaf, Tensor) for leaf in _nest.flatten(state)):

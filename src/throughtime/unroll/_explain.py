@@ -12,7 +12,7 @@ from throughtime._errors import check_flag
 from throughtime.backends._report import Plan, make_plan, swapped_memory
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
-from throughtime.cells._base import build_for, check_cell, floating_dtype, is_lazy_cell
+from throughtime.cells._base import build_for, check_cell, is_lazy_cell
 from throughtime.unroll._arguments import check_lengths, check_output_dtype, check_state
 from throughtime.unroll._engine import blank_step, check_fits
 from throughtime.unroll._form import Form, open_inputs
@@ -51,7 +51,7 @@ def explain(
     lengths = check_lengths(sequence_length, form.batch_size) if form.lengths is None else form.lengths
     blank = blank_step(form, inputs)
     if dtype is None and initial_state is None:
-        dtype = floating_dtype(blank) or torch.get_default_dtype()
+        dtype = _nest.floating_dtype(blank) or torch.get_default_dtype()
     state = check_state(cell, initial_state, form.batch_size, dtype, _nest.flatten(blank)[0].device)
     check_fits(cell, form, inputs, state)
     if is_lazy_cell(cell):

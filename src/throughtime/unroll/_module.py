@@ -9,7 +9,7 @@ from torch import nn
 
 from throughtime import _nest
 from throughtime._errors import check_dtype, check_flag, check_name, problem
-from throughtime.cells._base import check_cell, floating_dtype, shown_options
+from throughtime.cells._base import check_cell, shown_options
 from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
 from throughtime.unroll._dynamic import dynamic_rnn
 from throughtime.unroll._form import open_inputs
@@ -105,4 +105,4 @@ class RNN(nn.Module):
 
 def _floating_dtype(inputs: Any, time_major: bool) -> torch.dtype:
     form, inputs = open_inputs(inputs, time_major)
-    return floating_dtype(_nest.map_leaves(form.rows, inputs)) or torch.get_default_dtype()
+    return _nest.floating_dtype(_nest.map_leaves(form.rows, inputs)) or torch.get_default_dtype()
