@@ -40,7 +40,8 @@ class DirectBackward:
         numbers: dict[Value, int],
     ) -> None:
         adjoint = backward.adjoint
-        self._backward, self._kernel, self._carries = backward, loop.kernel, adjoint.carries
+        self._backward, self._kernel = backward, loop.kernel
+        self._carries, self._standing = adjoint.carries, adjoint.standing
         self._after, gradients = backward.after_loop(wanted)
         self._tangents, self._parts = adjoint.output_tangents, parts
         self._streams = [numbers[value] for value in loop.streams]
@@ -108,6 +109,8 @@ class DirectBackward:
         there += map(side_by_side, (*kept, *rows))
         states = [(there[number], side_by_side(initial[index])) for number, index in self._states]
         carried = [own_state(initial[index], state_tangents[index]) for index in self._carries]
+        # No kernel writes to what it carries on as it is.
+        carried += [side_by_side(initial[index]) for index in self._standing]
         constants, matrices = self._parts.addresses(tensors)
         division = self._kernel.divide(steps, 0, len(steps.counts), torch.get_num_threads())
         is_mine = overwrite is not None and overwrite()
@@ -131,7 +134,7 @@ class DirectBackward:
         there += self._parts.views(tensors)
         there += self._after(steps.total, None, *[there[number] for number in self._takes])
         of_states: list[Tensor | None] = [None] * len(initial)
-        for index, gradient in zip(self._carries, carried, strict=True):
+        for index, gradient in zip(self._carries, carried, strict=False):
             of_states[index] = gradient
         return [None if number is None else there[number] for number in self._found], of_states
 

@@ -90,8 +90,8 @@ class Backward:
         gradients = self._wanted(wanted)
         firsts = first_steps(steps, chunk) if returned is None else returned.firsts
         after, last, summed = self._after_loop(wanted, gradients, in_blocks=len(firsts) > 1)
-        likes = [initial[index] for index in adjoint.carries]
-        given = [state_tangents[index] for index in adjoint.carries]
+        likes = [initial[index] for index in (*adjoint.carries, *adjoint.standing)]
+        given = [*(state_tangents[index] for index in adjoint.carries), *likes[len(adjoint.carries) :]]
         ends, carried = begin(likes, given, apart=len(firsts) == 1 and self.loop.takes_starts)
         whole = Whole(steps.total, summed, device)
         if returned is not None:
@@ -109,7 +109,7 @@ class Backward:
         env.update(whole.found)
         last.run(0, env)
         states: list[Tensor | None] = [None] * len(initial)
-        for index, gradient in zip(adjoint.carries, carried, strict=True):
+        for index, gradient in zip(adjoint.carries, carried, strict=False):
             states[index] = gradient
         return [None if value is None else env[value] for value in gradients], states
 

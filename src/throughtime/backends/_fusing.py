@@ -114,9 +114,11 @@ def fuse(products: Products, *, masked: bool) -> FusedStep:
     nodes, carried = list(loop.nodes), [Carried([before], [after]) for before, after in loop.carried]
     alive = Value("alive", (ROWS,), torch.bool) if masked else None
     if alive is not None:
-        kept = [_or_before(alive, before, after) for before, after in loop.carried]
-        nodes += [node for found in kept for node in found]
-        carried = [Carried([before], [found[-1].result]) for (before, _), found in zip(loop.carried, kept, strict=True)]
+        for place, (before, after) in enumerate(loop.carried):
+            if after is not before:
+                kept = _or_before(alive, before, after)
+                nodes += kept
+                carried[place] = Carried([before], [kept[-1].result])
     else:
         carried = [_in_parts(products, nodes, before, after) for before, after in loop.carried]
         sums = [sum_of(found.before, before) for (before, _), found in zip(loop.carried, carried, strict=True)]

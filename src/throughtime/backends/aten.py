@@ -29,8 +29,11 @@ class AtenLoop(CompiledLoop):
         # `gives` has each value once; results are wanted for every place.
         places = {value: index for index, value in enumerate(self._function.gives)}
         self._kept = [places[value] for value in loop.stored]
-        self._left = [places[after] for _, after in loop.carried]
-        self._replays = Replays(StepCode(loop, self._function, self._kept, self._left))
+        left = [places[after] for _, after in loop.carried]
+        # What a step carries on as it is is read where it lies.
+        self._moving = [index for index, (before, after) in enumerate(loop.carried) if before is not after]
+        self._left = [left[index] for index in self._moving]
+        self._replays = Replays(StepCode(loop, self._function, self._kept, left))
 
     @property
     def source(self) -> str:
@@ -66,30 +69,34 @@ class AtenLoop(CompiledLoop):
             self._replays.run(env, lagged, carried, stored, steps, longest)
             return
         order = range(len(steps.counts))[:: -1 if self._loop.reverse else 1]
-        takers = [self._taker(value, env, lagged, steps) for value in self._function.takes]
-        current, rows = [tensor[:0] for tensor in carried], 0
+        takers = [self._taker(value, env, lagged, carried, steps) for value in self._function.takes]
+        moving = [carried[index] for index in self._moving]
+        current, rows = [tensor[:0] for tensor in moving], 0
         kept: list[list[Tensor]] = [[] for _ in self._kept]
         for step in order:
-            current, rows = _with_rows(current, carried, rows, steps.counts[step]), steps.counts[step]
+            current, rows = _with_rows(current, moving, rows, steps.counts[step]), steps.counts[step]
             arguments = [taker(current, step) for taker in takers]
             results = self._function(rows, generators, *arguments)
             for pieces, place in zip(kept, self._kept, strict=True):
                 pieces.append(results[place])
             current = [results[place] for place in self._left]
-        for tensor, rest in zip(carried, current, strict=True):
+        for tensor, rest in zip(moving, current, strict=True):
             tensor[:rows] = rest
         for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
             _put(stream, value, pieces[:: -1 if self._loop.reverse else 1], steps)
 
-    def _taker(self, value: Value, env: Env, lagged: LaggedStreams, steps: Steps) -> Any:
+    def _taker(self, value: Value, env: Env, lagged: LaggedStreams, carried: Sequence[Tensor], steps: Steps) -> Any:
         """How to get at a value when the rows that are carried and the step are known."""
-        for index, (before, _) in enumerate(self._loop.carried):
+        counts = steps.counts
+        for index, (before, after) in enumerate(self._loop.carried):
+            if value is before and before is after:
+                return lambda _current, step: carried[index][: counts[step]]
             if value is before:
-                return lambda current, _step: current[index]
+                place = self._moving.index(index)
+                return lambda current, _step: current[place]
         if value in lagged:
             stream, initial = lagged[value]
             pieces = steps.split(stream)
-            counts = steps.counts
             return lambda _current, step: (pieces[step - 1] if step else initial)[: counts[step]]
         tensor = env[value]
         if not value.has_rows:

@@ -22,12 +22,14 @@ from throughtime.compiler._traced import Trace
 class Adjoint:
     """The backward programs.
 
-    `carries` are the places in the state of what the loop carries. `saved` are forward values that are needed, `lagged`
-    the states that are needed as they were before a step.
+    `carries` are the places in the state of those whose gradients the loop carries, `standing` of those that it needs
+    and that no step changes: after the gradients, it carries these as they are. `saved` are forward values that are
+    needed, `lagged` the states that are needed as they were before a step.
     """
 
     output_tangents: list[Value | None]
     carries: list[int]
+    standing: list[int]
     tensor_gradients: list[Value | None]
     input_gradients: list[Value | None]
     invariant: Section
@@ -58,31 +60,42 @@ def make_adjoint(traced: Trace, forward: Parts, backward: Graph, name: str) -> A
     gradients = [rewriter.resolve(value) for value in closed.gradients]
     wanted = [value for value in (*tensor_gradients, *input_gradients, *gradients) if value is not None]
     graph = Graph(Graph(rewriter.nodes).needed_for(wanted))
-    varying = [value for value in (*traced.output_tangents, *available) if value is not None and value.has_rows]
-    moving = depends_on(graph.nodes, [value for value in traced.output_tangents if value is not None] + closed.tangents)
+    standing = _standing(traced, graph)
+    found, left = [*closed.tangents, *standing], [*gradients, *standing]
+    given = [value for value in traced.output_tangents if value is not None]
+    varying = [value for value in (*given, *available) if value.has_rows and value not in standing]
+    moving = depends_on(graph.nodes, [*given, *found])
     still = [node for node in graph.nodes if is_cheap(node) and node.result not in moving]
     asked = [value for value in (*tensor_gradients, *input_gradients) if value is not None]
-    parts = hoist(graph, varying, closed.tangents, gradients, asked, everywhere=still)
-    loop = Loop.of(f"{name} backward", parts.loop, closed.tangents, gradients, reverse=True)
+    parts = hoist(graph, varying, found, left, asked, everywhere=still)
+    loop = Loop.of(f"{name} backward", parts.loop, found, left, reverse=True)
     invariant, before, after = (Section(part, getattr(parts, part)) for part in ("invariant", "before", "after"))
     loop.store([*after.takes, *(value for value in (*tensor_gradients, *input_gradients) if value is not None)])
     computed = {value for section in (invariant, before, loop, after) for value in section.gives}
-    known, states = set(available) - computed, set(traced.state)
+    known, states = set(available) - computed, set(traced.state) - set(standing)
     used = dict.fromkeys(
         [*(value for section in (invariant, before, loop, after) for value in section.takes), *loop.reads, *wanted]
     )
     return Adjoint(
         output_tangents=traced.output_tangents,
         carries=closed.carries,
+        standing=[index for index, state in enumerate(traced.state) if state in standing],
         tensor_gradients=tensor_gradients,
         input_gradients=input_gradients,
         invariant=invariant,
         before=before,
         loop=loop,
         after=after,
-        saved=[value for value in used if value in known and value not in states],
+        saved=[value for value in used if value in known and value not in traced.state],
         lagged=[value for value in used if value in states],
     )
+
+
+def _standing(traced: Trace, graph: Graph) -> list[Value]:
+    """The states that the nodes take and that a step hands on as they are, such as a memory that is attended to."""
+    taken = {value for node in graph.nodes for value in node.values}
+    pairs = zip(traced.state, traced.new_state, strict=True)
+    return [old for old, new in pairs if old is new and old in taken]
 
 
 class _Closed(NamedTuple):
@@ -127,8 +140,9 @@ def _recomputed(forward: Parts, backward: Graph, traced: Trace, gradients: list[
     used = {value for node in backward.nodes for value in node.values} | set(gradients)
     there = {*traced.tensors, *traced.inputs, *traced.literals}
     there |= {value for node in (*forward.drawn, *forward.invariant) for value in node.results}
-    # Outputs are somebody else's to keep; a state that is needed as it was is kept for every step.
-    there |= {*traced.outputs, *(new for old, new in zip(traced.state, traced.new_state, strict=True) if old in used)}
+    # Outputs are somebody else's to keep; a state that is needed as it was is kept for every step, if it changes.
+    pairs = list(zip(traced.state, traced.new_state, strict=True))
+    there |= {*traced.outputs, *(new for old, new in pairs if old in used or old is new)}
     order = [*forward.before, *forward.loop, *forward.after]
     made = Graph(order).producers()
 

@@ -108,7 +108,10 @@ def _sink(parts: Parts, carried: Sequence[Value], carried_on: Sequence[Value]) -
     parts.before[:] = kept
 
 
-_CHEAP = frozenset("add sub mul neg where slice relu eq ne lt le gt ge logical_not logical_and logical_or".split())
+_CHEAP = frozenset(
+    "add sub mul neg where slice relu eq ne lt le gt ge logical_not logical_and logical_or "
+    "view _unsafe_view reshape unsqueeze squeeze".split()
+)
 
 
 def is_cheap(node: Node) -> bool:
