@@ -19,7 +19,6 @@ REFUSED = {
     ("numba", "scalar state"): "has no rows, but a gradient",
     ("aten", "no state"): "it has no state",
     ("numba", "no state"): "it has no state",
-    ("numba", "own-nested"): "aten.sum is over a part of the features",
 }
 """What a backend does not take, of the descriptors and of the cells of the goldens, and what it says: nothing else."""
 

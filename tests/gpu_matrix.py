@@ -51,12 +51,12 @@ OF_THEIR_OWN = {"NTM", "SLSTM", "SLSTM exponential"}
 """Cells that divide by what is in their state, so that not any numbers will do: they start where they have ended."""
 
 REFUSED = {
-    **{("triton", name): "values are not joined along their features" for name in CELLS if name.startswith("Conv")},
+    **{("triton", name): "is not in the vocabulary of row programs" for name in CELLS if name.startswith("Conv")},
     ("triton", "GridLSTM"): "is more than the registers of a GPU take",
     # In float32 its blocks do not fit either.
     ("triton", "BidirectionalGridLSTM"): " GPU",
     ("triton", "Attention"): "cannot all be on the GPU at once",
-    ("triton", "NTM"): "aten.sum is over a part of the features",
+    ("triton", "NTM"): "reduced along an axis of a row",
     ("triton", "scalar state"): "has no rows, but a gradient",
     ("triton", "no state"): "it has no state",
     ("aten", "scalar state"): "has no rows, but a gradient",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from throughtime.backends._steps import Steps
+from throughtime.compiler._axes import Axes
 from throughtime.compiler._loop import (
     BINARY,
     REDUCTIONS,
@@ -98,17 +99,27 @@ def evaluate(op: Op, args: list[Any]) -> Tensor:
     """One operation on all rows."""
     if op.kind in REDUCTIONS:
         dtype = {"dtype": op.result.dtype} if op.kind in {"sum", "prod"} else {}
-        return getattr(torch, op.kind)(args[0], 1, keepdim=True, **dtype)
+        groups = args[0].unflatten(1, (-1, *op.group))
+        return getattr(torch, op.kind)(groups, 2, **dtype).flatten(1)
     if op.kind in BINARY:
         # A number takes the dtype of the row it meets.
         args = [arg if isinstance(arg, Tensor) else torch.tensor(arg, dtype=op.rows[0].dtype) for arg in args]
     special: dict[str, Callable[..., Tensor]] = {
         "slice": lambda row, start, stop: row[:, start:stop],
+        "strided": lambda row, axes: row[:, places_along(axes)],
         "cat": lambda *rows: torch.cat(rows, 1),
         "product": torch.matmul,
         "cast": lambda row: row.to(op.result.dtype),
     }
     return special.get(op.kind, getattr(torch, op.kind, None))(*args)
+
+
+def places_along(axes: Axes) -> Tensor:
+    """Which features are read, one after another."""
+    places = torch.tensor([axes.start])
+    for size, stride in zip(axes.sizes, axes.strides, strict=True):
+        places = (places.unsqueeze(1) + stride * torch.arange(size)).flatten()
+    return places
 
 
 class Writer:
@@ -127,6 +138,20 @@ class Writer:
         result = Row(f"t{len(self.ops)}", width, dtype or self.dtype)
         self.ops.append(Op(kind, result, args))
         return result
+
+    def along(self, row: Row, *axes: tuple[int, int], start: int = 0) -> Row:
+        """A row along axes of a size and a stride each."""
+        wanted = Axes(start, tuple(size for size, _ in axes), tuple(stride for _, stride in axes)).joined()
+        if not wanted.is_contiguous:
+            return self("strided", row, wanted, width=wanted.width, dtype=row.dtype)
+        return self("slice", row, wanted.start, wanted.start + wanted.width, width=wanted.width, dtype=row.dtype)
+
+    def reduced(self, kind: str, row: Row, count: int, inner: int) -> Row:
+        """A row reduced in groups; to one number, if there is one group."""
+        if count == 1:
+            return row
+        group = () if count == row.width else (count, inner)
+        return self(kind, row, *group, width=row.width // count, dtype=row.dtype)
 
     def parts(self, row: Row, count: int) -> list[Row]:
         width = row.width // count
@@ -293,7 +318,26 @@ def swap(units: int, dtype: torch.dtype) -> LoopProgram:
     )
 
 
-PROGRAMS = (lstm, lstm_backward, fed_lstm, fed_lstm_backward, layer_norm, softmax, counter, shifts, swap)
+def attention(units: int, dtype: torch.dtype) -> LoopProgram:
+    """A memory of five places that a state asks and changes: products of matrices of a row, sums along and across."""
+    w, places = Writer(dtype), 5
+    x, h, memory = w.row("x", units), w.row("h", units), w.row("memory", places * units)
+    matrix = Matrix("matrix", units, units, dtype)
+    asked = w("add", w("product", h, matrix, width=units), x)
+    seen = w("mul", memory, w.along(asked, (places, 0), (units, 1)))
+    scores = w.reduced("sum", seen, units, 1)
+    raised = w("exp", w("sub", scores, w("amax", scores)))
+    shares = w("div", raised, w("sum", raised))
+    spread = w.along(shares, (places, 1), (units, 0))
+    read = w.reduced("sum", w("mul", memory, spread), places, units)
+    written = w("add", w("mul", memory, 0.9), w("mul", spread, w.along(x, (places, 0), (units, 1))))
+    turned = w.along(written, (units, 1), (places, units))
+    carried = [Carry(h, w("tanh", read)), Carry(memory, written)]
+    stored = [read, shares, turned, w.reduced("amax", turned, places, 1)]
+    return make(w, "attention", streams=[x], matrices=[matrix], carried=carried, stored=stored)
+
+
+PROGRAMS = (lstm, lstm_backward, fed_lstm, fed_lstm_backward, layer_norm, softmax, counter, shifts, swap, attention)
 
 
 def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:
@@ -315,6 +359,9 @@ def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:
         start = rng.randrange(row.width)
         stop = rng.randint(start + 1, row.width)
         mates = rng.choices(pool, k=2)
+        high = rng.choice([size for size in range(1, row.width + 1) if row.width % size == 0])
+        low, times = row.width // high, rng.choice([1, 2, 3])
+        count = rng.choice([size for size in range(1, low + 1) if low % size == 0])
         makers: list[Callable[[], Row]] = [
             lambda: w(rng.choice(["tanh", "sigmoid", "neg", "relu"]), row),  # noqa: B023
             lambda: w(rng.choice(["add", "sub", "mul", "maximum"]), row, other),  # noqa: B023
@@ -324,12 +371,17 @@ def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:
             lambda: product(row),  # noqa: B023
             lambda: w("add", other, product(row)) if other.width == 1 else product(row),  # noqa: B023
             lambda: w(rng.choice(["sum", "amax", "amin"]), row),  # noqa: B023
+            lambda: w.reduced(rng.choice(["sum", "amax", "amin"]), row, count, low // count),  # noqa: B023
+            lambda: w.along(row, (low, 1), (high, low)),  # noqa: B023
+            lambda: w.along(row, (high, low), (times, 0), (low, 1)),  # noqa: B023
+            lambda: w.along(row, (high, low), (-(-low // 2), 2)),  # noqa: B023
+            lambda: w.along(row, (row.width, -1), start=row.width - 1),  # noqa: B023
             lambda: w("where", w("lt", row, other, dtype=torch.bool), row, other),  # noqa: B023
         ]
         made = rng.choice(makers)()
         pool += [made] if made.width <= 80 else []
         same = [mate for mate in pool if mate.width == made.width and mate != made]
-        if w.ops[-1].kind == "product" and same:
+        if w.ops and w.ops[-1].kind == "product" and same:
             pool.append(w("add", made, rng.choice(same)))
     carried = [Carry(row, rng.choice([mate for mate in pool if mate.width == row.width][-4:])) for row in groups[3]]
     stored = rng.choices(pool, k=rng.randint(1, 4))

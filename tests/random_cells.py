@@ -16,6 +16,13 @@ from torch.nn import functional
 import throughtime as tt
 from descriptors import Case, Descriptor, Pair
 
+
+def grid(value: Tensor) -> Tensor:
+    """A row as a matrix, of more than one row if possible."""
+    high = next((size for size in (2, 3, 5) if value.shape[1] % size == 0), 1)
+    return value.unflatten(1, (high, -1))
+
+
 UNARY = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -37,6 +44,20 @@ UNARY = {
     "detached": lambda value: value.detach(),
     "in place": lambda value: (value * 2).sub_(1),
     "spread": lambda value: value[:, :1].expand(-1, 3),
+    "grid turned": lambda value: grid(value).transpose(1, 2).flatten(1),
+    "softmax of groups": lambda value: torch.softmax(grid(value), 2).flatten(1),
+    "shares of groups": lambda value: torch.softmax(grid(value), 1).flatten(1),
+    "sums of groups": lambda value: grid(value).sum(2),
+    "sums across": lambda value: grid(value).sum(1),
+    "groups apart": lambda value: (grid(value) - grid(value).amax(2, keepdim=True)).flatten(1),
+    "layer norm of groups": lambda value: functional.layer_norm(grid(value), grid(value).shape[2:]).flatten(1),
+    "grid by itself": lambda value: torch.tanh(grid(value) @ grid(value).transpose(1, 2)).flatten(1),
+    "columns of a grid": lambda value: grid(value)[:, :, :2].flatten(1),
+    "joined grids": lambda value: torch.cat([grid(value)[:, :, -1:], grid(value)], 2).flatten(1)[:, :8],
+    "every second": lambda value: value[:, ::2] if value.shape[1] > 1 else value,
+    "backwards": lambda value: value.flip(1),
+    "repeated": lambda value: value.repeat(1, 2)[:, :7],
+    "column replaced": lambda value: grid(value).select_scatter(torch.tanh(grid(value)[:, :, -1]), 2, 0).flatten(1),
     "by itself": lambda value: value * value.unsqueeze(2).squeeze(2),
 }
 BINARY = {
@@ -45,6 +66,11 @@ BINARY = {
     "mul": lambda one, other: torch.tanh(one) * torch.sigmoid(other),
     "max": torch.maximum,
     "where": lambda one, other: torch.where(one > other, one, 0.5 * other),
+    "outer": lambda one, other: torch.tanh(one[:, :3].unsqueeze(2) * other[:, :3].unsqueeze(1)).flatten(1),
+    "stacked": lambda one, other: torch.stack([one, other.expand_as(one)], 2).flatten(1)[:, :7],
+    "asked": lambda one, other: (
+        torch.tanh(grid(one) @ other[:, : grid(one).shape[2]].unsqueeze(2)).squeeze(2) if other.shape[1] > 1 else one
+    ),
     "div": lambda one, other: one / (2 + torch.cos(other)),
 }
 PRODUCTS = ("product", "linear", "scaled")

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import throughtime as tt
-from throughtime.compiler import _loop, _lower, _program, _simplify, _verify
+from throughtime.compiler import _loop, _program, _rules, _simplify, _verify
+from throughtime.compiler._axes import Axes
 from throughtime.compiler._errors import GrammarError
 from throughtime.compiler._graph import ROWS, Graph, Node, Value
 from throughtime.compiler._loop import BINARY, Ahead, Carry, LoopProgram, Matrix, Op, Row, check_loop
@@ -63,6 +64,10 @@ GOOD = {
     "where": program(op("where", TRUTH, H, 0.0)),
     "cast": program(op("cast", WHOLE)),
     "reduction": program(op("sum", H, result=like(NEW, width=1))),
+    "reduction of groups": program(op("sum", H, 2, 1, result=like(NEW, width=2))),
+    "reduction of groups that lie apart": program(op("amax", H, 2, 2, result=like(NEW, width=2))),
+    "strided": program(op("strided", H, Axes(0, (2, 2), (1, 2)))),
+    "backwards": program(op("strided", X, Axes(2, (3,), (-1,)), result=Y)),
     "slice": program(op("slice", H, 1, 3, result=like(NEW, width=2))),
     "cat": program(op("cat", X, ONE)),
     "lagged": program(op("add", H, NEW, result=like(NEW, name="sum")), lagged=(NEW,)),
@@ -81,7 +86,21 @@ BROKEN_LOOPS = {
     "does not join rows to the width": program(op("cat", X, X)),
     "does not join rows": program(op("cat", X, 1.0)),
     "does not reduce one row": program(op("sum", H)),
-    "reduce one row to one number": program(op("sum", H, H, result=like(NEW, width=1))),
+    "does not reduce a row, or its groups": program(op("sum", H, H, result=like(NEW, width=1))),
+    "does not reduce groups of 3 out of 4": program(op("sum", H, 3, 1, result=like(NEW, width=1))),
+    "does not reduce groups of 2 out of 4 to 4": program(op("sum", H, 2, 1)),
+    "does not reduce groups of 4 out of 4": program(op("sum", H, 4, 1, result=like(NEW, width=1))),
+    "does not reduce groups of 1 out of 4": program(op("sum", H, 1, 1)),
+    "does not reduce groups of 2 out of 4 to 2": program(op("sum", H, 2, 0, result=like(NEW, width=2))),
+    "does not read 4 features out of 4": program(op("strided", H, Axes(1, (2, 2), (1, 2)))),
+    "does not read 3 features out of 3": program(op("strided", X, Axes(1, (3,), (-1,)), result=Y)),
+    "does not read 4 features out of 3": program(op("strided", X, Axes(0, (3,), (-1,)))),
+    "has more axes than it needs": program(op("strided", H, Axes(0, (2, 2), (2, 1)))),
+    "or is a slice": program(op("strided", H, Axes(0, (4,), (1,)))),
+    "is not a row with axes": program(op("strided", H, 1, 2)),
+    "strided(h, [0: 2 by 1, 2 by 2])` changes the dtype": program(
+        op("strided", H, Axes(0, (2, 2), (1, 2)), result=like(NEW, dtype=F64))
+    ),
     "is no row of": program(op("product", H, W)),
     "`new: f64[4] = product(x, w)` mixes dtypes": program(op("product", X, W, result=like(NEW, dtype=F64))),
     "is not a row times a matrix": program(op("product", X, X)),
@@ -213,7 +232,7 @@ def test_a_defect_is_caught_and_told_and_hurts_nobody(broken: str, monkeypatch: 
     if broken == "pass":
         monkeypatch.setattr(_program, "PASSES", (*_program.PASSES, forgetful))
     else:
-        monkeypatch.setitem(_lower.RULES, "mm", narrow)
+        monkeypatch.setitem(_rules.RULES, "mm", narrow)
     cell, inputs = new_structure(), torch.randn(2, 3, 3)
     with pytest.warns(RuntimeWarning, match="a defect of the compiler, GrammarError: .*Please report it"):
         outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=F32)

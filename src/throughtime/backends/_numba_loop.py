@@ -54,8 +54,8 @@ def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value])
 
 def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Sequence[Node]) -> Lowered:
     """The same loop with what runs ahead of it, if the kernel can run that."""
-    rest, slices = _without_slices(ahead)
-    for nodes, outside in (([*slices, *loop.nodes], rest), (loop.nodes, ahead)):
+    rest, views = _without_views(ahead)
+    for nodes, outside in (([*views, *loop.nodes], rest), (loop.nodes, ahead)):
         with contextlib.suppress(Uncompilable):
             whole = Lowered(replace(loop, nodes=nodes), set(lagged), outside)
             if numba.refusal(whole.program) is None:
@@ -63,11 +63,20 @@ def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Se
     return lowered
 
 
-def _without_slices(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """What runs ahead without the slices that it ends in, and those: a loop finds parts of a row where they lie."""
-    used = {value for node in ahead if node.name != "slice" for value in node.values}
-    ends = [node for node in ahead if node.name == "slice" and used.isdisjoint(node.results)]
-    return [node for node in ahead if node not in ends], ends
+_VIEWS = frozenset("slice select view _unsafe_view reshape unsqueeze squeeze transpose permute t expand".split())
+
+
+def _without_views(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """What runs ahead without the views that it ends in, and those: a loop finds features where they lie."""
+    used: set[Value] = set()
+    rest, ends = list[Node](), list[Node]()
+    for node in reversed(ahead):
+        if node.name in _VIEWS and used.isdisjoint(node.results):
+            ends.insert(0, node)
+        else:
+            rest.insert(0, node)
+            used.update(node.values)
+    return rest, ends
 
 
 class NumbaLoop(CompiledLoop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,35 +17,49 @@ class Emitter(Protocol):
     def pointwise(self, kind: str, *args: Operand, dtype: torch.dtype, name: str = "") -> Row:
         """A pointwise operation, as wide as its widest row."""
 
-    def emit(self, kind: str, *args: Operand, width: int, dtype: torch.dtype, name: str = "") -> Row:
-        """Any operation."""
+    def broadcast(self, row: Row, shape: Sequence[int], wanted: Sequence[int], name: str = "") -> Row:
+        """A row of some shape as wide as one of the `wanted` shape."""
+
+    def reduce(self, kind: str, row: Row, shape: Sequence[int], axes: Collection[int], name: str = "") -> Row:
+        """A row of some shape reduced over some of its axes."""
 
 
 class Formula:
-    """A row that can be computed with as with a number: what is done with it is written down as operations."""
+    """A row of some shape that can be computed with as with a number: what is done with it is written down."""
 
-    def __init__(self, emitter: Emitter, row: Row) -> None:
+    def __init__(self, emitter: Emitter, row: Row, shape: tuple[int, ...]) -> None:
         self._emitter = emitter
-        self.row = row
+        self.row, self.shape = row, shape
 
     def apply(self, kind: str, *others: Any, reverse: bool = False, dtype: torch.dtype | None = None) -> Formula:
         """A pointwise operation on this row and others, or numbers."""
-        args = [self.row, *(other.row if isinstance(other, Formula) else other for other in others)]
-        made = self._emitter.pointwise(kind, *(args[::-1] if reverse else args), dtype=dtype or self.row.dtype)
-        return Formula(self._emitter, made)
+        terms = (self, *others)[:: -1 if reverse else 1]
+        return self._pointwise(kind, terms, dtype or self.row.dtype)
 
-    def reduce(self, kind: str) -> Formula:
-        """One number from all features."""
-        return Formula(self._emitter, self._emitter.emit(kind, self.row, width=1, dtype=self.row.dtype))
+    def _pointwise(self, kind: str, terms: Sequence[Any], dtype: torch.dtype) -> Formula:
+        shape = torch.broadcast_shapes(*(term.shape for term in terms if isinstance(term, Formula)))
+        args = [
+            self._emitter.broadcast(term.row, term.shape, shape) if isinstance(term, Formula) else term
+            for term in terms
+        ]
+        return Formula(self._emitter, self._emitter.pointwise(kind, *args, dtype=dtype), tuple(shape))
 
-    def mean(self) -> Formula:
-        """The mean of all features."""
-        return self.reduce("sum") * (1.0 / self.row.width)
+    def reduce(self, kind: str, axes: Collection[int]) -> Formula:
+        """Reduced over some axes, of which one feature is left each."""
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(self.shape))
+        return Formula(self._emitter, self._emitter.reduce(kind, self.row, self.shape, axes), shape)
+
+    def along(self, kind: str, dim: int) -> Formula:
+        """Reduced over one dimension, as torch counts them: the rows are the first."""
+        return self.reduce(kind, [dim % (len(self.shape) + 1) - 1])
+
+    def mean(self, axes: Collection[int]) -> Formula:
+        """The mean over some axes."""
+        return self.reduce("sum", axes) * (1.0 / math.prod(self.shape[axis] for axis in axes))
 
     def where(self, condition: Formula, other: Any) -> Formula:
         """This row where the condition holds, else the other."""
-        args = (condition.row, self.row, other.row if isinstance(other, Formula) else other)
-        return Formula(self._emitter, self._emitter.pointwise("where", *args, dtype=self.row.dtype))
+        return self._pointwise("where", (condition, self, other), self.row.dtype)
 
     def __add__(self, other: Any) -> Formula:
         return self.apply("add", other)
@@ -101,8 +115,7 @@ def _within(x: Formula, low: float, high: float) -> Formula:
 
 def _zero_where(condition: Formula, other: Formula) -> Formula:
     """Not by a factor of zero: an infinite gradient that has no way through must not become NaN."""
-    args = (condition.row, 0.0, other.row)
-    return Formula(other._emitter, other._emitter.pointwise("where", *args, dtype=other.row.dtype))
+    return other._pointwise("where", (condition, 0.0, other), other.row.dtype)
 
 
 def _silu_backward(d: Formula, x: Formula) -> Formula:
@@ -174,23 +187,23 @@ def _mish_backward(d: Formula, x: Formula) -> Formula:
     return d * (t + x * (1.0 - t * t) * x.sigmoid())
 
 
-def _softmax(x: Formula, _dim: int, _half: bool) -> Formula:
-    raised = (x - x.reduce("amax")).exp()
-    return raised / raised.reduce("sum")
+def _softmax(x: Formula, dim: int, _half: bool) -> Formula:
+    raised = (x - x.along("amax", dim)).exp()
+    return raised / raised.along("sum", dim)
 
 
-def _log_softmax(x: Formula, _dim: int, _half: bool) -> Formula:
-    apart = x - x.reduce("amax")
-    return apart - apart.exp().reduce("sum").log()
+def _log_softmax(x: Formula, dim: int, _half: bool) -> Formula:
+    apart = x - x.along("amax", dim)
+    return apart - apart.exp().along("sum", dim).log()
 
 
-def _softmax_backward(d: Formula, y: Formula, _dim: int, _dtype: torch.dtype) -> Formula:
+def _softmax_backward(d: Formula, y: Formula, dim: int, _dtype: torch.dtype) -> Formula:
     weighted = d * y
-    return weighted - y * weighted.reduce("sum")
+    return weighted - y * weighted.along("sum", dim)
 
 
-def _log_softmax_backward(d: Formula, y: Formula, _dim: int, _dtype: torch.dtype) -> Formula:
-    return d - y.exp() * d.reduce("sum")
+def _log_softmax_backward(d: Formula, y: Formula, dim: int, _dtype: torch.dtype) -> Formula:
+    return d - y.exp() * d.along("sum", dim)
 
 
 _SIXTH = 0.1666666716337204
@@ -200,20 +213,20 @@ _SIXTH = 0.1666666716337204
 def layer_norm(
     x: Formula, weight: Formula | None, bias: Formula | None, eps: float
 ) -> tuple[Formula, Formula, Formula]:
-    """The normalised row, its mean, and one over its deviation."""
-    mean = x.mean()
+    """Normalised groups, each along the last axis; their means, and one over their deviations."""
+    mean = x.mean([1])
     apart = x - mean
-    scale = ((apart * apart).mean() + eps).rsqrt()
+    scale = ((apart * apart).mean([1]) + eps).rsqrt()
     y = apart * scale
     y = y if weight is None else y * weight
     return (y if bias is None else y + bias), mean, scale
 
 
 def layer_norm_backward(d: Formula, x: Formula, mean: Formula, scale: Formula, weight: Formula | None) -> Formula:
-    """The gradient of a normalised row's input."""
+    """The gradient of what went into normalised groups."""
     d = d if weight is None else d * weight
     normalized = (x - mean) * scale
-    return (d - d.mean() - normalized * (d * normalized).mean()) * scale
+    return (d - d.mean([1]) - normalized * (d * normalized).mean([1])) * scale
 
 
 COMPOSITES: dict[str, Callable[..., Formula]] = {
@@ -248,4 +261,4 @@ COMPOSITES: dict[str, Callable[..., Formula]] = {
     "_log_softmax_backward_data": _log_softmax_backward,
 }
 ALONG_FEATURES = frozenset({"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"})
-"""Composites with a reduction: over all features of a row, or not at all."""
+"""Composites with a reduction along one dimension."""

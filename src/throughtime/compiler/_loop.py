@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from throughtime.compiler._axes import Axes
 from throughtime.compiler._errors import GrammarError
 
 UNARY = frozenset(
@@ -26,8 +27,8 @@ COMPARISONS = frozenset("eq ge gt isnan le logical_and logical_not logical_or lt
 """Pointwise operations whose result is a truth value."""
 POINTWISE = UNARY | BINARY | {"where", "cast"}
 REDUCTIONS = frozenset("amax amin prod sum".split())
-"""From a row to one number."""
-LAYOUT = frozenset(["slice", "cat"])
+"""From a row to one number, or to one for each of its groups."""
+LAYOUT = frozenset(["slice", "cat", "strided"])
 VOCABULARY = POINTWISE | REDUCTIONS | LAYOUT | {"product"}
 
 DTYPES = {
@@ -66,7 +67,7 @@ class Matrix:
         return f"{self.name}: {DTYPES[self.dtype]}[{self.rows}, {self.columns}]"
 
 
-Operand = Row | Matrix | float | int | bool
+Operand = Row | Matrix | Axes | float | int | bool
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,9 @@ class Op:
     """`result = kind(args)`.
 
     Pointwise: rows of the width of the result or of width 1, and numbers. `cast` converts to the dtype of the result.
-    A reduction has one row and gives width 1. `slice` is (row, start, stop); `cat` joins rows; `product` is (row,
-    matrix).
+    A reduction has one row and gives width 1; (row, count, inner) takes every `count` features that lie `inner` apart
+    for a group, and gives one number a group. `slice` is (row, start, stop); `strided` is (row, axes); `cat` joins
+    rows; `product` is (row, matrix).
     """
 
     kind: str
@@ -90,6 +92,19 @@ class Op:
     def rows(self) -> tuple[Row, ...]:
         """The arguments that are rows."""
         return tuple(arg for arg in self.args if isinstance(arg, Row))
+
+    @property
+    def group(self) -> tuple[int, int]:
+        """Of a reduction: how many features make one number, and how far apart they lie."""
+        match self.args:
+            case (_, int(count), int(inner)):
+                return count, inner
+        return self.rows[0].width, 1
+
+    @property
+    def is_in_groups(self) -> bool:
+        """Whether it reduces a row to more than one number."""
+        return self.kind in REDUCTIONS and len(self.args) > 1
 
 
 @dataclass(frozen=True)
@@ -227,9 +242,10 @@ def _check_op(op: Op, known: dict[str, Row | Matrix]) -> None:
         if op.rows != op.args or sum(row.width for row in op.rows) != op.result.width:
             raise GrammarError(f"`{op}` does not join rows to the width of its result")
         _check_dtypes(op)
+    elif op.kind == "strided":
+        _check_strided(op)
     elif op.kind in REDUCTIONS:
-        if len(op.args) != 1 or op.rows != op.args or op.result.width != 1:
-            raise GrammarError(f"`{op}` does not reduce one row to one number")
+        _check_reduction(op)
     else:
         _check_pointwise(op)
 
@@ -255,6 +271,32 @@ def _check_slice(op: Op) -> None:
             raise GrammarError(f"`{op}` is not a row with a start and a stop")
 
 
+def _check_strided(op: Op) -> None:
+    match op.args:
+        case (Row(width=width), Axes() as axes):
+            low, high = axes.bounds
+            if len(axes.sizes) != len(axes.strides) or axes.width != op.result.width or low < 0 or high >= width:
+                raise GrammarError(f"`{op}` does not read {op.result.width} features out of {width}")
+            if axes != axes.joined() or axes.is_contiguous:
+                raise GrammarError(f"`{op}` has more axes than it needs, or is a slice")
+            _check_dtypes(op)
+        case _:
+            raise GrammarError(f"`{op}` is not a row with axes")
+
+
+def _check_reduction(op: Op) -> None:
+    match op.args:
+        case (Row(),):
+            if op.result.width != 1:
+                raise GrammarError(f"`{op}` does not reduce one row to one number")
+        case (Row(width=width), int(count), int(inner)):
+            groups = width // count if count > 1 and inner > 0 and width % (count * inner) == 0 else 0
+            if groups < 2 or op.result.width != groups:
+                raise GrammarError(f"`{op}` does not reduce groups of {count} out of {width} to {op.result.width}")
+        case _:
+            raise GrammarError(f"`{op}` does not reduce a row, or its groups")
+
+
 def _check_dtypes(op: Op) -> None:
     if any(row.dtype != op.result.dtype for row in op.rows):
         raise GrammarError(f"`{op}` changes the dtype")
@@ -262,7 +304,7 @@ def _check_dtypes(op: Op) -> None:
 
 def _check_pointwise(op: Op) -> None:
     count = 3 if op.kind == "where" else 2 if op.kind in BINARY else 1
-    if len(op.args) != count or any(isinstance(arg, Matrix) for arg in op.args):
+    if len(op.args) != count or any(isinstance(arg, Matrix | Axes) for arg in op.args):
         raise GrammarError(f"`{op}` does not take {count} rows or numbers")
     if not op.rows:
         raise GrammarError(f"`{op}` has no row")

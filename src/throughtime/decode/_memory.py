@@ -32,16 +32,18 @@ class Memory(NamedTuple):
 
 
 MOST_PLACES = 32
-"""A kernel has a line for each place: beyond this it would take longer to make than it saves."""
+"""A kernel for GPUs has a line for each place: beyond this it would take longer to make than it saves."""
 
 
 def places(memory: Tensor) -> tuple[Tensor, ...] | None:
     """The S places of `memory` [B, S, D] as rows [B, D], while a step is traced; None where it runs as it is.
 
-    Kernels know rows of features and nothing between a row and its features, so a step that is traced for them goes
-    from place to place. A step that runs as it is takes all places in one operation, which is faster there.
+    Kernels for GPUs know rows of features and nothing between a row and its features, so a step that is traced for
+    them goes from place to place. Everybody else takes all places in one operation, which is faster there.
     """
-    if has_values(memory) or memory.shape[1] > MOST_PLACES or memory.dtype not in (torch.float32, torch.float64):
+    if has_values(memory) or memory.device.type != "cuda" or memory.shape[1] > MOST_PLACES:
+        return None
+    if memory.dtype not in (torch.float32, torch.float64):
         return None
     rows: tuple[Tensor, ...] = memory.flatten(1).split(memory.shape[2], 1)
     return rows

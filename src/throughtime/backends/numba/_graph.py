@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from throughtime.backends.numba._passes import sink_slices, start_products
-from throughtime.compiler._loop import LoopProgram, Op, Row
+from throughtime.compiler._axes import Axes, contiguous
+from throughtime.compiler._loop import REDUCTIONS, LoopProgram, Op, Row
 
 COPY = "copy"
 """The one operation that a loop program does not have: a row, written somewhere else."""
+
+
+def columns_of(op: Op) -> int:
+    """How many columns an operation walks over."""
+    return op.rows[0].width if op.kind in REDUCTIONS else op.result.width
 
 
 @dataclass(frozen=True)
@@ -22,12 +29,14 @@ class Target:
 
 @dataclass
 class Graph:
-    """Operations in order, none of them a slice or a join."""
+    """Operations in order, none of them a slice, a join or features in another order."""
 
     program: LoopProgram
     ops: list[Op] = field(default_factory=list)
     views: dict[str, tuple[Row, int]] = field(default_factory=dict)
-    """Slices: the row they are cut from, and where."""
+    """Slices, and what is read along axes: the row they are cut from, and where."""
+    axes: dict[str, Axes] = field(default_factory=dict)
+    """The axes of those that are no slices, from the start of the row that they are cut from."""
     joins: dict[str, Row] = field(default_factory=dict)
     """Rows that are joined from parts, each written by a copy."""
     parts: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -40,10 +49,26 @@ class Graph:
         """The row that `row` is cut from, and where: itself, at 0, if it is no slice."""
         return self.views.get(row.name, (row, 0))
 
+    def is_whole(self, row: Row) -> bool:
+        """Whether `row` is all of the row that it is cut from, in order."""
+        root, start = self.root(row)
+        return (start, row.width) == (0, root.width) and row.name not in self.axes
+
     def reads(self, op: Op) -> list[Row]:
         """Every row that an operation reads."""
         start = self.starts.get(op.result.name)
         return [*op.rows, *([start] if start is not None else [])]
+
+    def cuts(self, op: Op) -> set[int]:
+        """Where an operation divides its columns: how many lie within each division."""
+        found: set[int] = set()
+        for row in op.rows:
+            if row.name in self.axes:
+                found.update(contiguous(self.axes[row.name].sizes))
+        if op.is_in_groups:
+            count, inner = op.group
+            found |= {inner, count * inner}
+        return found - {1, columns_of(op)}
 
     def inputs(self) -> list[Row]:
         """Rows that are in memory before the step begins."""
@@ -65,10 +90,18 @@ def build_graph(program: LoopProgram) -> Graph:
     for op in _needed(sink_slices(ops, fixed), wanted, starts):
         if op.kind == "slice":
             _add_view(graph, op)
+        elif op.kind == "strided":
+            _add_axes(graph, op)
         elif op.kind == "cat":
             _add_join(graph, op)
         else:
-            graph.ops.append(op)
+            # A product reads whole rows; others read along axes, if there is one nest of loops for all of them.
+            divided = sorted(graph.cuts(op))
+            if op.kind == "product" or any(large % small for small, large in itertools.pairwise(divided)):
+                args = tuple(_in_order(graph, arg) if isinstance(arg, Row) else arg for arg in op.args)
+                graph.ops.append(Op(op.kind, op.result, args))
+            else:
+                graph.ops.append(op)
     _add_targets(graph)
     _copy_products(graph)
     return graph
@@ -86,14 +119,34 @@ def _needed(ops: list[Op], wanted: set[str], starts: dict[str, Row]) -> list[Op]
     return kept[::-1]
 
 
+def _in_order(graph: Graph, row: Row) -> Row:
+    """A row whose features lie in memory as they are read: a copy, if it is read along axes."""
+    if row.name not in graph.axes:
+        return row
+    copy = Row(f"{row.name}#in order", row.width, row.dtype)
+    if all(op.result != copy for op in graph.ops):
+        graph.ops.append(Op(COPY, copy, (row,)))
+    return copy
+
+
+def _add_axes(graph: Graph, op: Op) -> None:
+    axes = op.args[1]
+    assert isinstance(axes, Axes)
+    root, start = graph.root(_in_order(graph, op.rows[0]))
+    graph.axes[op.result.name] = axes = axes.moved(start)
+    graph.views[op.result.name] = (root, axes.start)
+
+
 def _add_view(graph: Graph, op: Op) -> None:
-    source, start, _ = op.args
-    assert isinstance(source, Row)
+    start = op.args[1]
+    source = _in_order(graph, op.rows[0])
     assert isinstance(start, int)
     root, offset = graph.root(source)
     start += offset
     for part, (joined, place) in graph.parts.items():
         copy = next(made for made in graph.ops if made.result.name == part)
+        if copy.rows[0].name in graph.axes:
+            continue
         if joined == root.name and place <= start and start + op.result.width <= place + copy.result.width:
             # Cut from the part itself: no need to wait for the whole.
             piece, inside = graph.root(copy.rows[0])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from throughtime.backends.numba._graph import Graph, Target
-from throughtime.backends.numba._schedule import Schedule, columns_of
+from throughtime.backends.numba._schedule import Schedule
 from throughtime.compiler._loop import Op, Row
 
 INPUTS = ("stream", "lagged", "constant", "carried")
@@ -130,14 +130,16 @@ def _is_read_in_time(graph: Graph, schedule: Schedule, row: Row, writes: Sequenc
     """Whether everybody has read what is there of a row when operations write in its place, from some column on."""
     reads = [(op, read) for op in graph.ops for read in graph.reads(op) if graph.root(read)[0] == row]
     return all(
-        _reads_in_time(schedule, reader, read, graph.root(read)[1], writer, written)
-        for writer, written in writes
-        for reader, read in reads
+        _reads_in_time(schedule, reader, read, writer, written) for writer, written in writes for reader, read in reads
     )
 
 
-def _reads_in_time(schedule: Schedule, reader: Op, read: Row, start: int, writer: Op, written: int) -> bool:
-    if start + read.width <= written or written + writer.result.width <= start:
+def _reads_in_time(schedule: Schedule, reader: Op, read: Row, writer: Op, written: int) -> bool:
+    graph = schedule.graph
+    axes = graph.axes.get(read.name)
+    start = graph.root(read)[1]
+    first, last = axes.bounds if axes is not None else (start, start + read.width - 1)
+    if last < written or written + writer.result.width <= first:
         return True
     reading, writing = schedule.position(reader), schedule.position(writer)
     if reader is writer and reader.kind == "product":
@@ -150,5 +152,5 @@ def _reads_in_time(schedule: Schedule, reader: Op, read: Row, start: int, writer
     if read.width == 1:
         # One number is read before the first loop of its stage.
         return True
-    together = columns_of(reader) == columns_of(writer) and start == written
+    together = schedule.share_loop(reader, writer) and start == written and axes is None and not writer.is_in_groups
     return reading < writing or (reading == writing and together)

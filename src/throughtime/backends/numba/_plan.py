@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from throughtime.backends.numba._graph import COPY, Graph, build_graph
+from throughtime.backends.numba._graph import COPY, Graph, build_graph, columns_of
+from throughtime.backends.numba._nests import LoopKey
 from throughtime.backends.numba._places import Place, Places, make_places, replaceable
-from throughtime.backends.numba._schedule import columns_of, make_schedule
+from throughtime.backends.numba._schedule import make_schedule
 from throughtime.compiler._loop import LoopProgram, Op, Row
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Operations on single numbers, then one loop over columns for each width."""
+    """Operations on single numbers, then one loop over columns for each width, or several if they are divided."""
 
     scalars: list[Op]
-    loops: dict[int, list[Op]]
+    loops: dict[LoopKey, list[Op]]
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,20 @@ def make_plan(program: LoopProgram) -> Plan:
     for op in graph.ops:
         stages[schedule.position(op)[0]].append(op)
     for number, ops in sorted(stages.items()):
-        plan.stages.append(ProductStage(ops) if number % 2 else _row_stage(ops, schedule.phase))
+        plan.stages.append(ProductStage(ops) if number % 2 else _row_stage(ops, schedule.phase, schedule.loop))
     if plan.places.late:
         plan.stages.append(_late_stage(plan))
     return plan
 
 
-def _row_stage(ops: list[Op], phase: dict[str, int]) -> RowStage:
+def _row_stage(ops: list[Op], phase: dict[str, int], loop: dict[str, LoopKey]) -> RowStage:
     phases = [Phase([], {}) for _ in range(1 + max(phase[op.result.name] for op in ops))]
     for op in ops:
         chosen = phases[phase[op.result.name]]
         if columns_of(op) == 1:
             chosen.scalars.append(op)
         else:
-            chosen.loops.setdefault(columns_of(op), []).append(op)
+            chosen.loops.setdefault(loop[op.result.name], []).append(op)
     return RowStage([chosen for chosen in phases if chosen.scalars or chosen.loops])
 
 
@@ -89,4 +90,4 @@ def _late_stage(plan: Plan) -> RowStage:
         name = f"{row.name}#late{index}"
         ops.append(Op(COPY, Row(name, row.width, row.dtype), (row,)))
         plan.places.writes[name] = [Place("carried", index)]
-    return _row_stage(ops, {op.result.name: 0 for op in ops})
+    return _row_stage(ops, {op.result.name: 0 for op in ops}, {op.result.name: (op.result.width, 0) for op in ops})

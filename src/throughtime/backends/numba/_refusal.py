@@ -10,7 +10,7 @@ import torch
 
 from throughtime.compiler._loop import COMPARISONS, POINTWISE, REDUCTIONS, LoopProgram, Op, Row
 
-_LAYOUT = {"slice", "cat", "where", "cast"}
+_LAYOUT = {"slice", "cat", "strided", "where", "cast"}
 _TRUTH = {"bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "add", "mul", "maximum", "minimum"}
 _WHOLE = _TRUTH | {
     "abs",
@@ -80,7 +80,7 @@ def _op_reasons(op: Op) -> Iterator[str]:
 
 def _number_reasons(op: Op, dtype: torch.dtype) -> Iterator[str]:
     """Numbers that would change the dtype of an operation on whole numbers."""
-    if dtype.is_floating_point or op.kind == "slice" or op.kind.startswith("logical"):
+    if dtype.is_floating_point or op.kind in {"slice", "strided", *REDUCTIONS} or op.kind.startswith("logical"):
         return
     for number in op.args:
         if isinstance(number, int | float) and (

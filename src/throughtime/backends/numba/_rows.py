@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, vector
 from throughtime.backends.numba._llvm import Host
+from throughtime.backends.numba._nests import Nest, is_gathered, nest_of
 from throughtime.backends.numba._places import Place
 from throughtime.backends.numba._plan import Phase, Plan, RowStage
 from throughtime.backends.numba._pointwise import MEMORY, REGISTER, VECTOR_FUNCTIONS, Pointwise
@@ -34,21 +39,43 @@ class Array:
 
 Arrays = dict[tuple[str, int], Array]
 Registers = dict[str, Value]
+Steps = dict[int, Value]
+"""How far a loop nest is along each of its axes."""
+LoopBody = Callable[[Steps, list[Value]], list[Value]]
 
 
-def lanes_for(ops: list[Op], columns: int, host: Host) -> int:
+def lanes_for(ops: list[Op], columns: int, host: Host, *, gathered: bool = False) -> int:
     """How many columns to take at a time: a register of the narrowest numbers around; truth values come along.
 
     Long functions and reductions take several registers at a time, so that their chains of operations overlap; where
-    there are many of them, fewer do, and the code stays small.
+    there are many of them, or numbers must be `gathered` one by one, fewer do, and the code stays small.
     """
     dtypes = {row.dtype for op in ops for row in (*op.rows, op.result)} - {torch.bool}
     lanes = host.lanes(min((dtype.itemsize for dtype in dtypes), default=4))
     long = sum(op.kind in VECTOR_FUNCTIONS or op.kind in REDUCTIONS for op in ops)
-    chains = 1 if long == 0 or long > 24 else 2 if long > 12 else 4
+    chains = 1 if long == 0 or long > 24 or gathered else 2 if long > 12 else 4
     while lanes * chains > max(columns, lanes):
         chains //= 2
     return lanes * chains
+
+
+class Position:
+    """Where a loop nest is: how far along each axis, the last of them at the first lane of a vector."""
+
+    def __init__(self, builder: Builder, nest: Nest, steps: Steps) -> None:
+        self.nest, self.steps = nest, steps
+        self._b = builder
+        self._known: dict[tuple[int, ...], Value] = {}
+
+    def column(self, strides: tuple[int, ...]) -> Value:
+        """The place in a row that moves by some stride at each axis."""
+        if strides not in self._known:
+            moving = [
+                (self.steps[axis], stride) for axis, stride in enumerate(strides) if axis in self.steps and stride
+            ]
+            terms = [step if by == 1 else self._b.binary("mul", step, integer(by)) for step, by in moving]
+            self._known[strides] = functools.reduce(partial(self._b.binary, "add"), terms) if terms else integer(0)
+        return self._known[strides]
 
 
 class RowWriter:
@@ -101,45 +128,106 @@ class _RowStage:
     def _load_numbers(self, rows: list[Row]) -> None:
         for row in rows:
             if row.width == 1 and self._name(row) not in self.numbers:
-                self.numbers[self._name(row)] = self.load(row, integer(0), 1)
+                self.numbers[self._name(row)] = self._load(row, integer(0), 1)
 
     def _name(self, row: Row) -> str:
         """One name for a row and for a slice that is all of it."""
-        root, start = self.plan.graph.root(row)
-        return root.name if (start, row.width) == (0, root.width) else row.name
+        graph = self.plan.graph
+        return graph.root(row)[0].name if graph.is_whole(row) else row.name
 
     def phase(self, phase: Phase) -> None:
         for op in phase.scalars:
             self._load_numbers(list(op.rows))
-            self._body([op], integer(0), 1, self.numbers)
-        for columns, ops in phase.loops.items():
+            self._body([op], Position(self.b, Nest((1,), 0, 1), {}), 1, self.numbers)
+        for ops in phase.loops.values():
             self._load_numbers([row for op in ops for row in op.rows])
-            self._columns(columns, ops)
+            self._columns(ops)
 
-    def _columns(self, columns: int, ops: list[Op]) -> None:
-        lanes = lanes_for(ops, columns, self.writer.host)
-        whole, rest = columns // lanes * lanes, columns % lanes
+    def _columns(self, ops: list[Op]) -> None:
+        """The loops of a nest: those around everything, then vectors and what is reduced."""
+        graph = self.plan.graph
+        nest = nest_of(graph, ops)
+        lanes = lanes_for(ops, nest.sizes[-1], self.writer.host, gathered=is_gathered(graph, nest, ops))
+        within = self._across if nest.is_across else self._along
+        self._loops(nest, nest.outer, {}, [], lambda steps, _: within(ops, nest, steps, lanes))
+
+    def _loops(self, nest: Nest, axes: list[int], steps: Steps, sums: list[Value], body: LoopBody) -> list[Value]:
+        """The body in a loop over each axis, one within the other: what the sums that go through it have become."""
+        if not axes:
+            return body(steps, sums)
+        with self.b.loop(integer(nest.sizes[axes[0]]), carry=sums, stem="axis") as (counter, phis):
+            new = self._loops(nest, axes[1:], {**steps, axes[0]: counter.index}, phis, body)
+            for phi, following in zip(phis, new, strict=True):
+                counter.feed(phi, following)
+        return counter.results
+
+    def _along(self, ops: list[Op], nest: Nest, steps: Steps, lanes: int) -> list[Value]:
+        """Vectors side by side; what is reduced is folded in the end, all lanes into one number."""
         reductions = [op for op in ops if op.kind in REDUCTIONS]
         sums = [self._start(op, lanes) for op in reductions]
+        sums = self._loops(
+            nest, nest.reduced, steps, sums, lambda here, sums: self._vectors(ops, nest, here, lanes, sums)
+        )
+        for op, total in zip(reductions, sums, strict=True):
+            folded = self._fold(op, total)
+            if not op.is_in_groups:
+                self.numbers[op.result.name] = folded
+            self._write(op, folded, self._group(nest, steps))
+        return []
+
+    def _vectors(self, ops: list[Op], nest: Nest, steps: Steps, lanes: int, sums: list[Value]) -> list[Value]:
+        """The innermost axis, a vector at a time, then what is left of it."""
+        reductions = [op for op in ops if op.kind in REDUCTIONS]
+        last = len(nest.sizes) - 1
+        whole, rest = nest.sizes[-1] // lanes * lanes, nest.sizes[-1] % lanes
         if whole:
             with self.b.loop(integer(whole), lanes, carry=sums, stem="columns") as (counter, phis):
-                new = self._reduce(reductions, phis, self._body(ops, counter.index, lanes, {}))
-                for phi, following in zip(phis, new, strict=True):
+                here = Position(self.b, nest, {**steps, last: counter.index})
+                sums = self._reduce(reductions, phis, self._body(ops, here, lanes, {}))
+                for phi, following in zip(phis, sums, strict=True):
                     counter.feed(phi, following)
-            sums = new
         if rest:
-            values = self._body(ops, integer(whole), rest, {})
+            values = self._body(ops, Position(self.b, nest, {**steps, last: integer(whole)}), rest, {})
             for op in reductions:
                 values[op.result.name] = self._widen(op, values[op.result.name], lanes)
             sums = self._reduce(reductions, sums, values)
-        for op, total in zip(reductions, sums, strict=True):
-            self.numbers[op.result.name] = self._fold(op, total)
-            self._write(op, self.numbers[op.result.name], integer(0))
+        return sums
 
-    def _body(self, ops: list[Op], column: Value, lanes: int, registers: Registers) -> Registers:
+    def _across(self, ops: list[Op], nest: Nest, steps: Steps, lanes: int) -> list[Value]:
+        """For each vector, the loops over what is reduced: every lane is a sum of its own."""
+        last = len(nest.sizes) - 1
+        whole, rest = nest.sizes[-1] // lanes * lanes, nest.sizes[-1] % lanes
+        if whole:
+            with self.b.loop(integer(whole), lanes, stem="columns") as (counter, _):
+                self._lanes(ops, nest, {**steps, last: counter.index}, lanes)
+        if rest:
+            self._lanes(ops, nest, {**steps, last: integer(whole)}, rest)
+        return []
+
+    def _lanes(self, ops: list[Op], nest: Nest, steps: Steps, lanes: int) -> None:
+        reductions = [op for op in ops if op.kind in REDUCTIONS]
+
+        def add(here: Steps, sums: list[Value]) -> list[Value]:
+            return self._reduce(reductions, sums, self._body(ops, Position(self.b, nest, here), lanes, {}))
+
+        sums = self._loops(nest, nest.reduced, steps, [self._start(op, lanes) for op in reductions], add)
+        for op, total in zip(reductions, sums, strict=True):
+            self._write(op, total, self._group(nest, steps))
+
+    def _group(self, nest: Nest, steps: Steps) -> Value:
+        """Where the number of the group goes that has just been reduced."""
+        count = math.prod(nest.sizes[nest.first : nest.last])
+        strides = [
+            0 if nest.first <= axis < nest.last else stride if axis >= nest.last else stride // count
+            for axis, stride in enumerate(nest.strides)
+        ]
+        return Position(self.b, nest, steps).column(tuple(strides))
+
+    def _body(self, ops: list[Op], here: Position, lanes: int, registers: Registers) -> Registers:
         """All operations on `lanes` columns; what they write is written last."""
         for op in ops:
-            args = [self._operand(op, arg, column, lanes, registers) for arg in op.args]
+            given = op.rows if op.kind in REDUCTIONS else op.args
+            args = [self._operand(op, arg, here, lanes, registers) for arg in given]
             if op.kind in REDUCTIONS:
                 value = self.writer.pointwise.cast(args[0], REGISTER[op.result.dtype])
             else:
@@ -147,10 +235,10 @@ class _RowStage:
             registers[op.result.name] = value
         for op in ops:
             if op.kind not in REDUCTIONS or op.rows[0].width == 1:
-                self._write(op, registers[op.result.name], column)
+                self._write(op, registers[op.result.name], here.column(here.nest.strides))
         return registers
 
-    def _operand(self, op: Op, arg: Operand, column: Value, lanes: int, registers: Registers) -> Value:
+    def _operand(self, op: Op, arg: Operand, here: Position, lanes: int, registers: Registers) -> Value:
         if not isinstance(arg, Row):
             assert isinstance(arg, int | float)
             return self.writer.pointwise.number(op, arg, lanes)
@@ -159,12 +247,27 @@ class _RowStage:
             return registers[name]
         if arg.width == 1:
             return self.b.splat(self.numbers[name], lanes)
-        registers[name] = self.load(arg, column, lanes)
+        axes = self.plan.graph.axes.get(arg.name)
+        if axes is None:
+            registers[name] = self._load(arg, here.column(here.nest.strides), lanes)
+        else:
+            strides = here.nest.strides_of(axes)
+            registers[name] = self._load(arg, here.column(strides), lanes, strides[-1])
         return registers[name]
 
-    def load(self, row: Row, column: Value, lanes: int) -> Value:
+    def _load(self, row: Row, column: Value, lanes: int, stride: int = 1) -> Value:
+        """So many columns of a row, side by side or with gaps; with a stride of 0, one of them in every lane."""
         address = self._address(self.plan.read_place(row), row.dtype, column)
-        value = self.b.load(vector(lanes, MEMORY[row.dtype]), address)
+        element = MEMORY[row.dtype]
+        if stride == 1 or lanes == 1:
+            value = self.b.load(vector(lanes, element), address)
+        elif stride == 0:
+            value = self.b.splat(self.b.load(vector(1, element), address), lanes)
+        else:
+            value = Value(vector(lanes, element), "poison")
+            for lane in range(lanes):
+                one = self.b.load(element, self.b.advance(address, lane * stride, SIZES[element]))
+                value = self.b.let(value.type, f"insertelement {value}, {one}, i64 {lane}")
         return self.writer.pointwise.truth(value) if row.dtype == torch.bool else value
 
     def _write(self, op: Op, value: Value, column: Value) -> None:

@@ -1,8 +1,9 @@
 """When each operation runs: levels between products, and phases between reductions.
 
 A step is: rows of level 0, products of level 0, rows of level 1, and so on. Within the rows of a level, an operation
-has a phase: in one phase, all operations on rows of one width share one loop over columns. What is read in another
-place than where it was written (a slice, a joined row) or reduced is ready for the phase after.
+has a phase: in one phase, all operations on rows of one width share one loop over columns, if they divide them alike.
+What is read in another place than where it was written (a slice, a joined row, another order) or reduced is ready for
+the phase after.
 """
 
 from __future__ import annotations
@@ -10,32 +11,32 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from throughtime.backends.numba._graph import COPY, Graph
+from throughtime.backends.numba._graph import COPY, Graph, columns_of
+from throughtime.backends.numba._nests import LoopKey, share_loops
 from throughtime.compiler._loop import REDUCTIONS, Op, Row
-
-
-def columns_of(op: Op) -> int:
-    """How many columns an operation walks over."""
-    return op.rows[0].width if op.kind in REDUCTIONS else op.result.width
 
 
 @dataclass
 class Schedule:
-    """The level of every operation, and the phase of those that are no product."""
+    """The level of every operation, and of those that are no product the loop and the phase."""
 
     graph: Graph
+    loop: dict[str, LoopKey] = field(default_factory=dict)
     level: dict[str, int] = field(default_factory=dict)
     phase: dict[str, int] = field(default_factory=dict)
 
     def direct(self, reader: Op, row: Row) -> bool:
         """Whether `reader` finds `row` in a register: made in the same loop, or one number made for the same row."""
-        root, start = self.graph.root(row)
+        root, _ = self.graph.root(row)
         maker = self._makers.get(root.name)
         if maker is None or maker.kind == "product" or reader.kind == "product" or not self.same_level(reader, maker):
             return False
-        if (start, row.width) != (0, root.width):
+        if not self.graph.is_whole(row) or maker.is_in_groups:
             return False
-        return root.width == 1 or columns_of(reader) == columns_of(maker)
+        return root.width == 1 or self.share_loop(reader, maker)
+
+    def share_loop(self, left: Op, right: Op) -> bool:
+        return self.loop[left.result.name] == self.loop[right.result.name]
 
     def same_level(self, left: Op, right: Op) -> bool:
         return self.level[left.result.name] == self.level[right.result.name]
@@ -61,7 +62,7 @@ class Schedule:
 
 def make_schedule(graph: Graph) -> Schedule:
     """Levels, then phases: products as early as they can be, what feeds them as late as it can be."""
-    schedule = Schedule(graph)
+    schedule = Schedule(graph, share_loops(graph, _readers(graph)))
     for op in graph.ops:
         schedule.level[op.result.name] = max((_ready_level(schedule, row) for row in graph.reads(op)), default=0)
     _delay_levels(schedule)

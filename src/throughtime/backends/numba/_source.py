@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from throughtime.backends.numba._graph import COPY
 from throughtime.backends.numba._layout import BLOCK_ROWS
 from throughtime.backends.numba._llvm import Host
+from throughtime.backends.numba._nests import is_gathered, nest_of
 from throughtime.backends.numba._places import Place
 from throughtime.backends.numba._plan import Plan, ProductStage, RowStage
 from throughtime.backends.numba._products import PANEL_VECTORS
@@ -46,6 +47,16 @@ def _header(plan: Plan) -> Iterator[str]:
             yield f"#   {title:<8} {row.name}: {DTYPES[row.dtype]}{shape.replace('{}', str(row.width))}"
     for matrix in program.given_matrices:
         yield f"#   {'matrix':<8} {matrix}"
+
+
+def _extent(op: Op) -> str:
+    """What a reduction goes over."""
+    if op.kind not in REDUCTIONS:
+        return ""
+    count, inner = op.group
+    if not op.is_in_groups:
+        return " over the columns"
+    return f" over every {count} columns" + (f", {inner} apart" if inner > 1 else "")
 
 
 class _Listing:
@@ -95,9 +106,11 @@ class _Listing:
         for phase in stage.phases:
             for op in phase.scalars:
                 yield from self._ops([op], " " * 8, numbers)
-            for columns, ops in phase.loops.items():
-                lanes = lanes_for(ops, columns, self.host)
-                yield f"        for {columns} columns, {min(lanes, columns)} at a time:"
+            for ops in phase.loops.values():
+                nest = nest_of(self.plan.graph, ops)
+                columns, gathered = nest.sizes[-1], is_gathered(self.plan.graph, nest, ops)
+                lanes = lanes_for(ops, columns, self.host, gathered=gathered)
+                yield f"        for {' x '.join(map(str, nest.sizes))} columns, {min(lanes, columns)} at a time:"
                 yield from self._ops(ops, " " * 12, set(numbers))
                 numbers |= {op.result.name for op in ops if op.result.width == 1}
 
@@ -105,9 +118,9 @@ class _Listing:
         """What is computed in registers, then what is written; `made` are the values in registers."""
         for op in ops:
             if op.kind != COPY:
-                over = " over the columns" if op.kind in REDUCTIONS else ""
-                yield f"{indent}{op.result.name} = {self._expression(op, made)}{over}"
-                made.add(op.result.name)
+                yield f"{indent}{op.result.name} = {self._expression(op, made)}{_extent(op)}"
+                if not op.is_in_groups:
+                    made.add(op.result.name)
         for op in ops:
             value = self._operand(op.args[0], made) if op.kind == COPY else op.result.name
             for place in self.plan.places.writes.get(op.result.name, ()):
@@ -118,7 +131,7 @@ class _Listing:
                 )
 
     def _expression(self, op: Op, made: set[str]) -> str:
-        args = [self._operand(arg, made) for arg in op.args]
+        args = [self._operand(arg, made) for arg in (op.rows if op.kind in REDUCTIONS else op.args)]
         if op.kind in _SIGNS and len(args) == 2:
             return f"{args[0]} {_SIGNS[op.kind]} {args[1]}"
         return f"{op.kind}({', '.join([*args, *([DTYPES[op.result.dtype]] if op.kind == 'cast' else [])])})"
@@ -126,17 +139,19 @@ class _Listing:
     def _operand(self, arg: Operand, made: set[str]) -> str:
         if not isinstance(arg, Row):
             return repr(arg) if not isinstance(arg, Matrix) else arg.name
-        root, start = self.plan.graph.root(arg)
-        whole = (start, arg.width) == (0, root.width)
-        if whole and (root.name in made or root.name not in self.plan.places.home):
+        root, _ = self.plan.graph.root(arg)
+        if self.plan.graph.is_whole(arg) and (root.name in made or root.name not in self.plan.places.home):
             return root.name
         return self._memory(arg)
 
     def _memory(self, row: Row) -> str:
         """A row where it lies in memory."""
-        root, start = self.plan.graph.root(row)
+        graph = self.plan.graph
+        root, start = graph.root(row)
         name = self._place(self.plan.places.home[root.name], root)
-        return name if (start, row.width) == (0, root.width) else f"{name}[{start}:{start + row.width}]"
+        if row.name in graph.axes:
+            return f"{name}{graph.axes[row.name]}"
+        return name if graph.is_whole(row) else f"{name}[{start}:{start + row.width}]"
 
     def _place(self, place: Place, row: Row) -> str:
         program, places = self.plan.program, self.plan.places

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 import torch
 
 from throughtime.compiler import Uncompilable
+from throughtime.compiler._axes import Axes
 from throughtime.compiler._loop import REDUCTIONS, LoopProgram, Matrix, Op, Row
 
 MOST_PIECES = 32
@@ -162,7 +163,7 @@ def _operations(op: Op, pieces: dict[str, tuple[Piece, ...]], results: tuple[Pie
                 # A row of one feature meets every piece.
                 args.append(own[index] if arg.width == op.result.width else own[0])
             else:
-                assert not isinstance(arg, Matrix)
+                assert not isinstance(arg, Matrix | Axes)
                 args.append(arg)
         made.append(Pointwise(op.kind, result, tuple(args)))
     return made

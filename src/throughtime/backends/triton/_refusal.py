@@ -51,6 +51,9 @@ def op_reasons(op: Op) -> Iterator[str]:
     """What keeps one operation out of kernels."""
     if op.kind in ("slice", "cat", "product", "where", "cast"):
         return
+    if op.kind == "strided" or op.is_in_groups:
+        yield "features are read or reduced along an axis of a row"
+        return
     if op.kind in REDUCTIONS:
         if not op.result.dtype.is_floating_point:
             yield "whole numbers are reduced"

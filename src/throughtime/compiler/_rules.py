@@ -1,0 +1,392 @@
+"""What each operation of a step is in a loop program: a rule for every name that row programs have words for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from throughtime.compiler._axes import Axes
+from throughtime.compiler._composites import ALONG_FEATURES, COMPOSITES, layer_norm, layer_norm_backward
+from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._graph import ROWS, Node, Value
+from throughtime.compiler._loop import BINARY, COMPARISONS, UNARY, Row
+from throughtime.compiler._lowering import Lowering, shape_in
+
+Rule = Callable[[Lowering, Node], Row | tuple[Row | None, ...]]
+
+
+def rule_for(node: Node) -> Rule | None:
+    """The rule for a node, if there is one."""
+    return RULES.get(node.name) or (_same_name if node.name in UNARY or node.name in BINARY else None)
+
+
+def _computing_dtype(node: Node) -> torch.dtype:
+    """The dtype in which a comparison is made."""
+    # torch knows: a tensor without dimensions counts for less than others, a number for less still.
+    compared = [
+        torch.empty([0] * len(arg.shape), dtype=arg.dtype) if isinstance(arg, Value) else arg for arg in node.args
+    ]
+    return torch.result_type(*compared[:2]) if len(compared) > 1 else compared[0].dtype
+
+
+def _same_name(lowering: Lowering, node: Node) -> Row:
+    """One pointwise operation for one."""
+    _check_real(node)
+    result = node.result
+    count = 2 if node.name in BINARY else 1
+    within = _computing_dtype(node) if node.name in COMPARISONS else result.dtype
+    if node.name in ("logical_and", "logical_or", "logical_not"):
+        within = torch.bool
+    args = [lowering.operand(arg, result, within) for arg in node.args[:count]]
+    for option in node.target._schema.arguments[count:]:
+        # Whatever else an operation can be told, such as how to round, is beyond the words of row programs.
+        if node.arg(option.name) != option.default_value:
+            raise Uncompilable(f"aten.{node.name} has {option.name}={node.arg(option.name)}")
+    return lowering.pointwise(node.name, *args, dtype=result.dtype, name=result.name)
+
+
+def _check_real(node: Node) -> None:
+    for value in node.values:
+        if value.dtype.is_complex:
+            raise Uncompilable("it computes with complex numbers")
+
+
+def _scaled_sum(lowering: Lowering, node: Node) -> Row:
+    """`add` and `sub`, which may scale their second argument."""
+    result, alpha = node.result, node.arg("alpha")
+    one, other = (lowering.operand(arg, result, result.dtype) for arg in node.args[:2])
+    if alpha != 1 and isinstance(other, Row):
+        other = lowering.pointwise("mul", other, alpha, dtype=result.dtype)
+    elif alpha != 1:
+        assert isinstance(other, int | float)
+        other *= alpha
+    return lowering.pointwise(node.name, one, other, dtype=result.dtype, name=result.name)
+
+
+def _mm(lowering: Lowering, node: Node) -> Row:
+    left, right = node.args
+    if right.has_rows or not left.has_rows or left.row_axis != 0:
+        raise Uncompilable("a product is not of rows with a constant matrix")
+    _check_floating(left)
+    matrix = lowering.matrix(right)
+    return lowering.emit(
+        "product", lowering.row(left), matrix, width=matrix.columns, dtype=left.dtype, name=node.result.name
+    )
+
+
+def _check_floating(value: Value) -> None:
+    if not value.dtype.is_floating_point:
+        raise Uncompilable(f"a product is in {str(value.dtype).removeprefix('torch.')}")
+
+
+def _bmm(lowering: Lowering, node: Node) -> Row:
+    """A product of two matrices of a row: everything times everything, and sums over what they share."""
+    left, right = node.args
+    if left.row_axis != 0 or right.row_axis != 0:
+        raise Uncompilable("a product is of matrices that not every row has")
+    _check_floating(left)
+    (high, inner), (_, wide) = left.row_shape, right.row_shape
+    full = (high, inner, wide)
+    one, along_one = lowering.axes(lowering.row(left), (high, inner))
+    other, along_other = lowering.axes(lowering.row(right), (inner, wide))
+    along = (
+        Axes(along_one.start, full, (*along_one.strides, 0)),
+        Axes(along_other.start, full, (0, *along_other.strides)),
+    )
+    # What is summed over may come first, in between or last: the results are in the same order.
+    order = min(((0, 1, 2), (0, 2, 1), (1, 0, 2)), key=lambda order: _gaps([axes.permuted(order) for axes in along]))
+    name = node.result.name
+    factors = [lowering.strided(row, axes.permuted(order)) for row, axes in zip((one, other), along, strict=True)]
+    each = lowering.pointwise("mul", *factors, dtype=left.dtype, name="" if inner > 1 else name)
+    return lowering.reduce("sum", each, [full[axis] for axis in order], [order.index(1)], name)
+
+
+def _gaps(along: Sequence[Axes]) -> tuple[int, int]:
+    """What there is against walking along some axes: features that are read with gaps, and short inner loops."""
+    axis = next((axis for axis in (2, 1, 0) if along[0].sizes[axis] > 1), 2)
+    size = along[0].sizes[axis]
+    features = [
+        math.prod(size for size, stride in zip(axes.sizes, axes.strides, strict=True) if stride)
+        for axes in along
+        if axes.strides[axis] not in (0, 1)
+    ]
+    return sum(features), -min(size, 64)
+
+
+def _features(value: Value, dim: int) -> int:
+    """The axis of a row that a dimension of a value is."""
+    axis = dim % len(value.shape) - 1
+    if axis < 0:
+        raise Uncompilable("something is done along the rows")
+    return axis
+
+
+def _slice(lowering: Lowering, node: Node) -> Row:
+    source = node.args[0]
+    axis = _features(source, node.arg("dim"))
+    start, stop, _ = slice(node.arg("start"), node.arg("end")).indices(source.row_shape[axis])
+    root, axes = lowering.axes(lowering.row(source), source.row_shape)
+    return lowering.strided(root, axes.sliced(axis, start, stop, node.arg("step")), node.result.name)
+
+
+def _select(lowering: Lowering, node: Node) -> Row:
+    source = node.args[0]
+    axis = _features(source, node.arg("dim"))
+    index = node.arg("index") % source.row_shape[axis]
+    root, axes = lowering.axes(lowering.row(source), source.row_shape)
+    return lowering.strided(root, axes.sliced(axis, index, index + 1), node.result.name)
+
+
+def _permute(lowering: Lowering, node: Node) -> Row:
+    source = node.args[0]
+    dims = list(range(len(source.shape)))
+    if node.name == "permute":
+        dims = [dim % len(dims) for dim in node.arg("dims")]
+    else:
+        one, other = (0, 1) if node.name == "t" else (node.arg(name) % len(dims) for name in ("dim0", "dim1"))
+        dims[one], dims[other] = dims[other], dims[one]
+    if source.row_axis != 0 or dims[0] != 0:
+        raise Uncompilable(f"the rows of {node.result.name} do not come first")
+    root, axes = lowering.axes(lowering.row(source), source.row_shape)
+    return lowering.strided(root, axes.permuted([dim - 1 for dim in dims[1:]]), node.result.name)
+
+
+def _flip(lowering: Lowering, node: Node) -> Row:
+    source = node.args[0]
+    root, axes = lowering.axes(lowering.row(source), source.row_shape)
+    for dim in node.arg("dims"):
+        axes = axes.flipped(_features(source, dim))
+    return lowering.strided(root, axes, node.result.name)
+
+
+def _repeat(lowering: Lowering, node: Node) -> Row:
+    source, times = node.args[0], node.arg("repeats")
+    if source.row_axis != 0 or times[len(times) - len(source.shape)] != 1 or len(times) != len(source.shape):
+        raise Uncompilable("rows are repeated")
+    root, axes = lowering.axes(lowering.row(source), source.row_shape)
+    return lowering.strided(root, axes.repeated(times[1:]), node.result.name)
+
+
+Part = tuple[Row, tuple[int, ...]]
+"""A row and its shape."""
+
+
+def _cat(lowering: Lowering, node: Node) -> Row:
+    result = node.result
+    axis = _features(result, node.arg("dim"))
+    parts = [value for value in node.args[0] if value.row_size]
+    return _joined(lowering, [(lowering.row(value), value.row_shape) for value in parts], axis, result)
+
+
+def _stack(lowering: Lowering, node: Node) -> Row:
+    result = node.result
+    axis = _features(result, node.arg("dim"))
+    shape = (*result.row_shape[:axis], 1, *result.row_shape[axis + 1 :])
+    return _joined(lowering, [(lowering.row(value), shape) for value in node.args[0]], axis, result)
+
+
+def _scatter(lowering: Lowering, node: Node) -> Row:
+    """`slice_scatter` and `select_scatter`: a piece in the place of a part of the whole."""
+    whole, piece = node.args[:2]
+    axis = _features(whole, node.arg("dim"))
+    shape = whole.row_shape
+    if node.name == "select_scatter":
+        index = node.arg("index") % shape[axis]
+        places = range(index, index + 1)
+    else:
+        places = range(*slice(node.arg("start"), node.arg("end"), node.arg("step")).indices(shape[axis]))
+    new = (lowering.cast_row(lowering.row(piece), whole.dtype), (*shape[:axis], len(places), *shape[axis + 1 :]))
+    if not places:
+        return lowering.row(whole)
+    old = (lowering.row(whole), shape)
+    parts = [_part(lowering, old, axis, 0, places[0]), *_blocks(lowering, old, new, axis, places)]
+    parts.append(_part(lowering, old, axis, places[-1] + 1, shape[axis]))
+    return _joined(lowering, [part for part in parts if part is not None], axis, node.result)
+
+
+def _part(lowering: Lowering, whole: Part, axis: int, start: int, stop: int, step: int = 1) -> Part | None:
+    """A part of an axis, if there is something in it."""
+    root, axes = lowering.axes(*whole)
+    cut = axes.sliced(axis, start, stop, step)
+    return (lowering.strided(root, cut), cut.sizes) if cut.sizes[axis] else None
+
+
+def _blocks(lowering: Lowering, old: Part, new: Part, axis: int, places: range) -> list[Part | None]:
+    """From the first place that is filled to the last: what fills it, and between any two of them what was there."""
+    step, count = places.step, len(places)
+    if step == 1 or count == 1:
+        return [new]
+    # Blocks of one that is new and those after it that are old, as an axis of their own.
+    columns = [_part(lowering, new, axis, 0, count - 1)]
+    starts = range(places[0] + 1, places[0] + step)
+    columns += [_part(lowering, old, axis, start, places[-1], step) for start in starts]
+    rows = [(row, (*sizes[: axis + 1], 1, *sizes[axis + 1 :])) for row, sizes in filter(None, columns)]
+    shape = old[1]
+    blocks = Value("blocks", (ROWS, *shape[:axis], count - 1, step, *shape[axis + 1 :]), old[0].dtype)
+    joined = _joined(lowering, rows, axis + 1, blocks)
+    last = _part(lowering, new, axis, count - 1, count)
+    return [(joined, (*shape[:axis], (count - 1) * step, *shape[axis + 1 :])), last]
+
+
+def _joined(lowering: Lowering, parts: Sequence[Part], axis: int, result: Value) -> Row:
+    """Rows joined along an axis: they are turned so that it comes first, and the whole is turned back."""
+    dtype, count = result.dtype, len(result.row_shape)
+    rows = [(lowering.cast_row(row, dtype), shape) for row, shape in parts]
+    if len(rows) == 1:
+        return rows[0][0]
+    order = [axis, *(other for other in range(count) if other != axis)]
+    found = [lowering.axes(row, shape) for row, shape in rows]
+    turned = [lowering.strided(root, axes.permuted(order)) for root, axes in found]
+    is_first = math.prod(result.row_shape[:axis]) == 1
+    name = result.name if is_first else ""
+    whole = lowering.emit("cat", *turned, width=sum(row.width for row in turned), dtype=dtype, name=name)
+    if is_first:
+        return whole
+    joined = [result.row_shape[place] for place in order]
+    return lowering.strided(
+        whole, Axes.of(joined).permuted([order.index(place) for place in range(count)]), result.name
+    )
+
+
+def _view(lowering: Lowering, node: Node) -> Row:
+    """The same features in the same order: nothing to do."""
+    source = node.args[0]
+    if source.row_axis != 0 or node.result.row_axis != 0 or source.row_size != node.result.row_size:
+        raise Uncompilable(f"aten.{node.name} moves or repeats features")
+    return lowering.row(source)
+
+
+def _expand(lowering: Lowering, node: Node) -> Row:
+    value, result = node.args[0], node.result
+    source = lowering.row(value)
+    if source.width != 1 or result.row_size == 1:
+        return lowering.broadcast(source, shape_in(value, result), result.row_shape, result.name)
+    # A zero that leaves the sign of another alone.
+    zero = -0.0 if result.dtype.is_floating_point else 0
+    zeros = lowering.fill(Row("", result.row_size, result.dtype), zero)
+    return lowering.pointwise("add", zeros, source, dtype=result.dtype, name=result.name)
+
+
+def _cast(lowering: Lowering, node: Node) -> Row:
+    return lowering.cast_row(lowering.row(node.args[0]), node.result.dtype, node.result.name)
+
+
+def _made_up(lowering: Lowering, node: Node) -> Row:
+    result = node.result
+    number = {"zeros": 0, "ones": 1}.get(node.name)
+    return lowering.fill(Row("", result.row_size, result.dtype), node.arg("fill_value") if number is None else number)
+
+
+def _reduced_axes(node: Node) -> list[int]:
+    """The axes of a row over which a node reduces."""
+    source, dims = node.args[0], node.arg("dim")
+    every = range(len(source.shape)) if not dims and dims != 0 else [dims] if isinstance(dims, int) else dims
+    return [_features(source, dim) for dim in every]
+
+
+def _reduction(lowering: Lowering, node: Node) -> Row:
+    source, result = node.args[0], node.result
+    row = lowering.cast_row(lowering.row(source), result.dtype)
+    return lowering.reduce(node.name, row, source.row_shape, _reduced_axes(node), result.name)
+
+
+def _mean(lowering: Lowering, node: Node) -> Row:
+    x = lowering.formula(node.args[0], node.result.dtype)
+    row: Row = x.mean(_reduced_axes(node)).row
+    return row
+
+
+def _var(lowering: Lowering, node: Node) -> Row:
+    axes = _reduced_axes(node)
+    x = lowering.formula(node.args[0], node.result.dtype)
+    correction = node.arg("correction") if node.has_arg("correction") else int(node.arg("unbiased"))
+    count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
+    apart = x - x.mean(axes)
+    result = (apart * apart).reduce("sum", axes) * (1.0 / count if count > 0 else math.inf)
+    row: Row = (result.sqrt() if node.name == "std" else result).row
+    return row
+
+
+def _where(lowering: Lowering, node: Node) -> Row:
+    result = node.result
+    dtypes = (torch.bool, result.dtype, result.dtype)
+    args = [lowering.operand(arg, result, dtype) for arg, dtype in zip(node.args, dtypes, strict=True)]
+    return lowering.pointwise("where", *args, dtype=result.dtype, name=result.name)
+
+
+def _composite(lowering: Lowering, node: Node) -> Row:
+    """A formula over rows, see `COMPOSITES`."""
+    dtype = node.result.dtype
+    if node.name in ALONG_FEATURES and node.args[0].dtype != dtype:
+        raise Uncompilable(f"aten.{node.name} computes in another dtype than that of its result")
+
+    def formula(arg: Any) -> Any:
+        return lowering.formula(arg, dtype, shape_in(arg, node.result)) if isinstance(arg, Value) else arg
+
+    options = {key: formula(arg) for key, arg in node.kwargs.items()}
+    return COMPOSITES[node.name](*map(formula, node.args), **options).row
+
+
+def _power(lowering: Lowering, node: Node) -> Row:
+    base, exponent = node.args[:2]
+    if isinstance(base, Value) and exponent in (1, 2) and base.dtype == node.result.dtype:
+        row = lowering.row(base)
+        return row if exponent == 1 else lowering.pointwise("mul", row, row, dtype=row.dtype, name=node.result.name)
+    return _same_name(lowering, node)
+
+
+def _layer_norm(lowering: Lowering, node: Node) -> tuple[Row | None, ...]:
+    source, shape, weight, bias, eps = node.args
+    groups = _groups(source, shape)
+    x = lowering.formula(source, source.dtype, groups)
+    gain, shift = (lowering.formula(value, source.dtype, groups[1:]) for value in (weight, bias))
+    results = (result.row for result in layer_norm(x, gain, shift, eps))
+    # On a GPU, mean and scale of half-precision rows are float32.
+    return tuple(lowering.cast_row(row, value.dtype) for row, value in zip(results, node.results, strict=True))
+
+
+def _layer_norm_backward(lowering: Lowering, node: Node) -> tuple[Row | None, ...]:
+    gradient, source, shape, mean, scale, weight, _bias, mask = node.args
+    if any(mask[1:]):
+        raise Uncompilable("the gradient of a layer norm is not only that of its input")
+    groups = _groups(source, shape)
+    shapes = (groups, groups, (groups[0], 1), (groups[0], 1), groups[1:])
+    values = zip((gradient, source, mean, scale, weight), shapes, strict=True)
+    formulas = [lowering.formula(value, source.dtype, shape) for value, shape in values]
+    return layer_norm_backward(*formulas).row, None, None
+
+
+def _groups(source: Value, shape: Sequence[int]) -> tuple[int, int]:
+    """How many groups of features are normalised, and how many features each has."""
+    return source.row_size // math.prod(shape), math.prod(shape)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(COMPOSITES, _composite),
+    "add": _scaled_sum,
+    "sub": _scaled_sum,
+    "mm": _mm,
+    "bmm": _bmm,
+    "slice": _slice,
+    "select": _select,
+    **dict.fromkeys(("permute", "transpose", "t"), _permute),
+    "flip": _flip,
+    "repeat": _repeat,
+    "cat": _cat,
+    "stack": _stack,
+    **dict.fromkeys(("slice_scatter", "select_scatter"), _scatter),
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _view),
+    "expand": _expand,
+    **dict.fromkeys(("_to_copy", "clone"), _cast),
+    **dict.fromkeys(("zeros", "ones", "full"), _made_up),
+    **dict.fromkeys(("sum", "amax", "amin", "prod"), _reduction),
+    "mean": _mean,
+    **dict.fromkeys(("var", "std"), _var),
+    "where": _where,
+    "pow": _power,
+    "native_layer_norm": _layer_norm,
+    "native_layer_norm_backward": _layer_norm_backward,
+}
