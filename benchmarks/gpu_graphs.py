@@ -19,27 +19,12 @@ from record import interleaved, ratio, summary
 from runs import Run, eager_loop, inference, ours, training
 from shapes import Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor, nn
+from torch import Tensor
 
 import throughtime as tt
+from user_cells import FastWeights
 
 MODES = ("inference", "training", "ragged")
-
-
-class FastWeights(tt.RNNCell):
-    """Remembers pairs of keys and values in a matrix of its own for each row."""
-
-    def __init__(self, input_size: int, units: int) -> None:
-        super().__init__()
-        self.output_size = units
-        self.state_size = {"h": units, "memory": torch.Size([units, units])}
-        self.linear = nn.Linear(input_size + units, 3 * units)
-
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
-        query, key, value = torch.tanh(self.linear(torch.cat([inputs, state["h"]], 1))).chunk(3, 1)
-        memory = 0.9 * state["memory"] + torch.bmm(value.unsqueeze(2), torch.softmax(key, 1).unsqueeze(1))
-        h = torch.tanh(torch.bmm(memory, query.unsqueeze(2)).squeeze(2))
-        return h, {"h": h, "memory": memory}
 
 
 def images(channels: int, filters: int) -> tt.RNNCell:

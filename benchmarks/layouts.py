@@ -133,6 +133,11 @@ LAYOUTS: dict[str, Layout] = {
             BACKEND,
         ),
     ),
+    "matrix-cells": Layout(
+        "Training cells that compute with matrices of a row, against their eager loops",
+        "The eager loop is a Python loop over the same cell.",
+        (CELL, SHAPE, OURS, SPREAD, milliseconds("eager ms", "eager"), RATIO, BACKEND),
+    ),
     "against-tensorflow": Layout(
         "Training, against TensorFlow's own dynamic_rnn",
         "Graph mode, time-major, the same weights; its inputs are resident and its gradients are not copied out. "

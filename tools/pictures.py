@@ -25,6 +25,7 @@ SUITES = {
     "ragged-training": "training, variable length\nagainst torch packed",
     "inference": "inference, against the faster of\ntorch and ONNX Runtime",
     "own-cells": "training a user's own cell\nagainst its eager loop",
+    "matrix-cells": "training a cell with matrices\nin a row, against its eager loop",
     "against-tensorflow": "training\nagainst TensorFlow",
 }
 """Those whose results are ratios, above 1 where ours is faster."""

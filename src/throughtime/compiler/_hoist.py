@@ -65,7 +65,9 @@ def hoist(
             parts.before.append(node)
         else:
             parts.after.append(node)
+    results = set(results)
     _sink(parts, carried, carried_on)
+    _stay(parts, carried, results)
     order = {id(node): position for position, node in enumerate(graph.nodes)}
     for name, wanted_here in (("before", ()), ("loop", carried_on), ("after", results)):
         part = getattr(parts, name)
@@ -93,19 +95,74 @@ def _is_made_up(node: Node) -> bool:
 
 
 def _sink(parts: Parts, carried: Sequence[Value], carried_on: Sequence[Value]) -> None:
-    """Move cheap work into the loop that only the loop needs, from rows that the loop reads anyway."""
+    """Move cheap work into the loop that only the loop needs, from rows that the loop reads anyway, or narrow ones."""
     outside = {value for node in parts.after for value in node.values}
     inside = {value for node in parts.loop for value in node.values} | set(carried) | set(carried_on)
+    spread = _spread_out(parts.before)
     kept: list[Node] = []
     for node in reversed(parts.before):
         rows = [value for value in node.values if value.has_rows]
-        free = all(value in inside for value in rows)
-        if is_cheap(node) and free and node.result in inside and node.result not in outside:
+        free = is_cheap(node) and all(value in inside for value in rows)
+        alone = inside.issuperset(node.results) and outside.isdisjoint(node.results)
+        if alone and (free or spread.issuperset(node.results)):
             parts.loop.insert(0, node)
+            inside.update(rows)
         else:
             kept.insert(0, node)
             outside.update(node.values)
     parts.before[:] = kept
+
+
+_WIDE, _MUCH = 256, 8
+"""Rows of so many features are wide, and those of so many times fewer are narrow beside them."""
+
+
+def _spread_out(nodes: Iterable[Node]) -> set[Value]:
+    """Wide rows that are made of narrow ones at little cost, as outer products are: not worth to be kept anywhere."""
+    found: set[Value] = set()
+    for node in nodes:
+        is_outer = node.name == "bmm" and node.args[0].shape[2] == 1 and node.result.row_axis == 0
+        if not is_cheap(node) and not is_outer:
+            continue
+        size = node.result.row_size
+        rows = [value for value in node.values if value.has_rows]
+        if size >= _WIDE and all(value in found or value.row_size * _MUCH <= size for value in rows):
+            found.add(node.result)
+    return found
+
+
+def _stay(parts: Parts, carried: Sequence[Value], results: set[Value]) -> None:
+    """Leave in the loop what makes narrow rows of wide ones: the wide ones need not be kept for every step then."""
+    known = dict.fromkeys([*carried, *(value for node in parts.loop for value in node.results)])
+    for value in known:
+        moved = _narrowing(parts.after, value, results) if value.row_size >= _WIDE and value not in results else []
+        parts.loop += moved
+        chosen = set(map(id, moved))
+        parts.after[:] = [node for node in parts.after if id(node) not in chosen]
+
+
+def _narrowing(nodes: list[Node], value: Value, results: set[Value]) -> list[Node]:
+    """The nodes that lead from a wide value to narrow ones; none if it is wanted for something else as well."""
+    wide, moved = {value}, list[Node]()
+    for node in nodes:
+        if wide.isdisjoint(node.values):
+            continue
+        moved.append(node)
+        wide.update(result for result in node.results if result.row_size * _MUCH > value.row_size)
+    needed = Graph(nodes).needed_for([value for node in moved for value in (*node.values, *node.results)])
+    return needed if wide.isdisjoint(results) and all(map(_goes_by_rows, needed)) else []
+
+
+_BY_ROWS = frozenset(
+    "bmm sum mean amax amin "
+    "view _unsafe_view reshape unsqueeze squeeze expand transpose permute slice select clone".split()
+)
+
+
+def _goes_by_rows(node: Node) -> bool:
+    """Whether a node is as good a part of every step as of all of them."""
+    rows = [*node.results, *(value for value in node.values if value.has_rows)]
+    return (node.is_pointwise or node.name in _BY_ROWS) and not node.is_random and all(v.row_axis == 0 for v in rows)
 
 
 _CHEAP = frozenset(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +25,7 @@ from throughtime.cells._base import snake_case
 from throughtime.cells._parameters import glorot_uniform
 from throughtime.decode._dense import Dense
 from throughtime.decode._graphs import beside_graphs
-from throughtime.decode._memory import Memory, check_memory, places
+from throughtime.decode._memory import Memory, check_memory
 
 KeyValueFn = Callable[["AttentionMechanism", Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -50,8 +49,6 @@ class AttentionMechanism(nn.Module):
 
     # The memory of the moment decides nothing about a step: that has the memory of its rows in the state.
     unwatched = frozenset({"_memory", "name"})
-    # Whether score and probabilities can be computed from place to place, as a kernel must.
-    by_place = False
 
     def __init__(
         self,
@@ -168,18 +165,9 @@ class AttentionMechanism(nn.Module):
         """Scores as alignments, given what was carried here from the step before."""
         return torch.softmax(score, 1) if self.probability_fn is None else self.probability_fn(score)
 
-    def apart(self, memory: Tensor) -> tuple[Tensor, ...] | None:
-        """The places of a memory, if a kernel is being made that can have them one by one; else None."""
-        return places(memory) if self.by_place and self.probability_fn is None else None
-
     def read(self, alignments: Tensor, values: Tensor) -> Tensor:
         """`values` [B, S, D] weighted by `alignments` [B, S]: [B, D]."""
-        apart = self.apart(values)
-        if apart is None:
-            return torch.bmm(alignments.unsqueeze(1), values).squeeze(1)
-        weighted = [weight * value for weight, value in zip(alignments.split(1, 1), apart, strict=True)]
-        context: Tensor = functools.reduce(torch.add, weighted)
-        return context
+        return torch.bmm(alignments.unsqueeze(1), values).squeeze(1)
 
     def forward(self, query: Tensor, state: Any, memory: Memory | None = None) -> tuple[Tensor, Any]:
         """`(alignments, next_state)`, both [B, S], for `query` [B, Q]; without `memory`, with that of the moment."""
@@ -228,8 +216,6 @@ class BahdanauAttention(AttentionMechanism):
     (torch.Size([2, 6]), [0.0, 0.0, 0.0, 0.0])
     """
 
-    by_place = True
-
     def __init__(
         self,
         num_units: int,
@@ -270,9 +256,6 @@ class BahdanauAttention(AttentionMechanism):
         v = self.attention_v
         if self.normalize:
             v, query = self.attention_g * v / v.norm(), query + self.attention_b
-        apart = self.apart(keys)
-        if apart is not None:
-            return torch.cat([(torch.tanh(key + query) * v).sum(1, keepdim=True) for key in apart], 1)
         return (torch.tanh(keys + query.unsqueeze(1)) * v).sum(2)
 
 
@@ -287,8 +270,6 @@ class LuongAttention(AttentionMechanism):
     >>> alignments.sum(1).round().tolist()
     [1.0, 1.0]
     """
-
-    by_place = True
 
     def __init__(
         self,
@@ -328,9 +309,5 @@ class LuongAttention(AttentionMechanism):
             fix = "Make `num_units` the output size of the cell, or use BahdanauAttention, which projects the query."
             expected = f"a query [B, {keys.shape[2]}]"
             raise ValueError(problem(what, got=shape_of(query), expected=expected, fix=fix))
-        apart = self.apart(keys)
-        if apart is None:
-            score = torch.bmm(keys, query.unsqueeze(2)).squeeze(2)
-        else:
-            score = torch.cat([(key * query).sum(1, keepdim=True) for key in apart], 1)
+        score = torch.bmm(keys, query.unsqueeze(2)).squeeze(2)
         return self.attention_g * score if self.scale else score

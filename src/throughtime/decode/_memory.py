@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from throughtime._errors import InvalidArgumentError, problem, shape_of, type_name
-from throughtime._tensors import as_tensor, has_values
+from throughtime._tensors import as_tensor
 from throughtime.unroll._arguments import check_lengths
 
 
@@ -29,24 +29,6 @@ class Memory(NamedTuple):
     keys: Tensor
     values: Tensor
     mask: Tensor
-
-
-MOST_PLACES = 32
-"""A kernel for GPUs has a line for each place: beyond this it would take longer to make than it saves."""
-
-
-def places(memory: Tensor) -> tuple[Tensor, ...] | None:
-    """The S places of `memory` [B, S, D] as rows [B, D], while a step is traced; None where it runs as it is.
-
-    Kernels for GPUs know rows of features and nothing between a row and its features, so a step that is traced for
-    them goes from place to place. Everybody else takes all places in one operation, which is faster there.
-    """
-    if has_values(memory) or memory.device.type != "cuda" or memory.shape[1] > MOST_PLACES:
-        return None
-    if memory.dtype not in (torch.float32, torch.float64):
-        return None
-    rows: tuple[Tensor, ...] = memory.flatten(1).split(memory.shape[2], 1)
-    return rows
 
 
 def check_memory(memory: Any, memory_sequence_length: Any) -> tuple[Tensor, Tensor]:

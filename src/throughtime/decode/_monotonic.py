@@ -110,8 +110,6 @@ class _Monotonic(Draws, AttentionMechanism):
 
     unwatched = AttentionMechanism.unwatched | {"_generators"}
     # What follows the score looks along the places.
-    by_place = False
-
     def _setup_monotonic(self, noise: float, seed: int | None, score_bias_init: float, mode: str) -> None:
         self.sigmoid_noise = float(check_number("sigmoid_noise", noise, minimum=0))
         self.seed_with(seed, "sigmoid_noise_seed")

@@ -40,10 +40,14 @@ _ARGUMENTS = (
     "int number, ScalarType dtype, ScalarType? autocast, bool time_major, bool reverse, bool all_states, "
     "int? parallel_iterations, bool train"
 )
+# Kernels keep memory from call to call, and launches are planned on the host: no CUDA graph of torch's can hold them.
+_UNGRAPHED = torch.Tag.cudagraph_unsafe
 # `first` is the first of the inputs once more: to draw the same random numbers again, torch looks for the device of a
 # tensor, and looks into no list.
-_library.define(f"unroll(Tensor first, {_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
-_library.define(f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]")
+_library.define(f"unroll(Tensor first, {_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded, _UNGRAPHED))
+_library.define(
+    f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]", tags=(_UNGRAPHED,)
+)
 
 
 class _Options(NamedTuple):
