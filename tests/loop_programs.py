@@ -337,7 +337,46 @@ def attention(units: int, dtype: torch.dtype) -> LoopProgram:
     return make(w, "attention", streams=[x], matrices=[matrix], carried=carried, stored=stored)
 
 
-PROGRAMS = (lstm, lstm_backward, fed_lstm, fed_lstm_backward, layer_norm, softmax, counter, shifts, swap, attention)
+def turned(units: int, dtype: torch.dtype) -> LoopProgram:
+    """A state that is replaced by itself in another order, and one of which another part is read than is written."""
+    w = Writer(dtype)
+    x, c, far = w.row("x", 3 * units), w.row("c", 3 * units), w.row("far", 6 * units)
+    new_c = w("add", x, w.along(c, (units, 1), (3, units)))
+    seen = w("tanh", w.along(far, (3 * units, 2)))
+    new_far = w("cat", w("add", x, w("sum", seen)), seen, width=6 * units)
+    return make(w, "turned", streams=[x], carried=[Carry(c, new_c), Carry(far, new_far)], stored=[seen])
+
+
+def divided(units: int, dtype: torch.dtype) -> LoopProgram:
+    """Twelve columns as 4 x 3 and as 3 x 4: in one operation, in one joined row, and in two sums of the same row."""
+    w, wide = Writer(dtype), 12 * units
+    x, c, d = w.row("x", wide), w.row("c", wide), w.row("d", 4 * units)
+    new_c = w("add", w.along(x, (3, 1), (4 * units, 3)), w.along(c, (4, 1), (3 * units, 4)))
+    joined = w("cat", w.along(x, (3, 1), (4 * units, 3)), x, width=2 * wide)
+    squares = w("mul", x, x)
+    sums = w("add", w.reduced("sum", squares, 3, 1), w.reduced("prod", squares, 3, 4 * units))
+    new_d = w("add", sums, w("slice", joined, 1, 1 + 4 * units, width=4 * units))
+    whole = w("cast", w("lt", x, 0.0, dtype=torch.bool), dtype=torch.int64)
+    below = w("cast", w.along(w("lt", c, 0.0, dtype=torch.bool), (2, 1), (6 * units, 2)), dtype=torch.int32)
+    counts = w.reduced("sum", whole, 4, 3 * units)
+    stored = [joined, squares, counts, w.reduced("amax", below, 6, 1)]
+    return make(w, "divided", streams=[x], carried=[Carry(c, new_c), Carry(d, new_d)], stored=stored)
+
+
+PROGRAMS = (
+    lstm,
+    lstm_backward,
+    fed_lstm,
+    fed_lstm_backward,
+    layer_norm,
+    softmax,
+    counter,
+    shifts,
+    swap,
+    attention,
+    turned,
+    divided,
+)
 
 
 def random_program(seed: int, dtype: torch.dtype) -> LoopProgram:

@@ -1,4 +1,4 @@
-"""Cells with matrices in a row: nothing wide is kept for every step that need not be, and results are the reference's."""
+"""Cells with matrices in a row: results are the reference's, and nothing wide is kept that need not be."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class DirectBackward:
         there += self._parts.views(tensors)
         there += self._after(steps.total, None, *[there[number] for number in self._takes])
         of_states: list[Tensor | None] = [None] * len(initial)
-        for index, gradient in zip(self._carries, carried, strict=False):
+        for index, gradient in zip(self._carries, carried[: len(self._carries)], strict=True):
             of_states[index] = gradient
         return [None if number is None else there[number] for number in self._found], of_states
 

@@ -109,7 +109,7 @@ class Backward:
         env.update(whole.found)
         last.run(0, env)
         states: list[Tensor | None] = [None] * len(initial)
-        for index, gradient in zip(adjoint.carries, carried, strict=False):
+        for index, gradient in zip(adjoint.carries, carried[: len(adjoint.carries)], strict=True):
             states[index] = gradient
         return [None if value is None else env[value] for value in gradients], states
 

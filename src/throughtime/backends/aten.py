@@ -30,7 +30,7 @@ class AtenLoop(CompiledLoop):
         places = {value: index for index, value in enumerate(self._function.gives)}
         self._kept = [places[value] for value in loop.stored]
         left = [places[after] for _, after in loop.carried]
-        # What a step carries on as it is is read where it lies.
+        # What no step changes is read where it lies.
         self._moving = [index for index, (before, after) in enumerate(loop.carried) if before is not after]
         self._left = [left[index] for index in self._moving]
         self._replays = Replays(StepCode(loop, self._function, self._kept, left))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,11 +11,10 @@ import torch
 from throughtime.compiler._axes import Axes
 from throughtime.compiler._composites import ALONG_FEATURES, COMPOSITES, layer_norm, layer_norm_backward
 from throughtime.compiler._errors import Uncompilable
-from throughtime.compiler._graph import ROWS, Node, Value
+from throughtime.compiler._graph import Node, Value
+from throughtime.compiler._layout_rules import LAYOUT_RULES, Rule, features_axis
 from throughtime.compiler._loop import BINARY, COMPARISONS, UNARY, Row
 from throughtime.compiler._lowering import Lowering, shape_in
-
-Rule = Callable[[Lowering, Node], Row | tuple[Row | None, ...]]
 
 
 def rule_for(node: Node) -> Rule | None:
@@ -116,160 +115,6 @@ def _gaps(along: Sequence[Axes]) -> tuple[int, int]:
     return sum(features), -min(size, 64)
 
 
-def _features(value: Value, dim: int) -> int:
-    """The axis of a row that a dimension of a value is."""
-    axis = dim % len(value.shape) - 1
-    if axis < 0:
-        raise Uncompilable("something is done along the rows")
-    return axis
-
-
-def _slice(lowering: Lowering, node: Node) -> Row:
-    source = node.args[0]
-    axis = _features(source, node.arg("dim"))
-    start, stop, _ = slice(node.arg("start"), node.arg("end")).indices(source.row_shape[axis])
-    root, axes = lowering.axes(lowering.row(source), source.row_shape)
-    return lowering.strided(root, axes.sliced(axis, start, stop, node.arg("step")), node.result.name)
-
-
-def _select(lowering: Lowering, node: Node) -> Row:
-    source = node.args[0]
-    axis = _features(source, node.arg("dim"))
-    index = node.arg("index") % source.row_shape[axis]
-    root, axes = lowering.axes(lowering.row(source), source.row_shape)
-    return lowering.strided(root, axes.sliced(axis, index, index + 1), node.result.name)
-
-
-def _permute(lowering: Lowering, node: Node) -> Row:
-    source = node.args[0]
-    dims = list(range(len(source.shape)))
-    if node.name == "permute":
-        dims = [dim % len(dims) for dim in node.arg("dims")]
-    else:
-        one, other = (0, 1) if node.name == "t" else (node.arg(name) % len(dims) for name in ("dim0", "dim1"))
-        dims[one], dims[other] = dims[other], dims[one]
-    if source.row_axis != 0 or dims[0] != 0:
-        raise Uncompilable(f"the rows of {node.result.name} do not come first")
-    root, axes = lowering.axes(lowering.row(source), source.row_shape)
-    return lowering.strided(root, axes.permuted([dim - 1 for dim in dims[1:]]), node.result.name)
-
-
-def _flip(lowering: Lowering, node: Node) -> Row:
-    source = node.args[0]
-    root, axes = lowering.axes(lowering.row(source), source.row_shape)
-    for dim in node.arg("dims"):
-        axes = axes.flipped(_features(source, dim))
-    return lowering.strided(root, axes, node.result.name)
-
-
-def _repeat(lowering: Lowering, node: Node) -> Row:
-    source, times = node.args[0], node.arg("repeats")
-    if source.row_axis != 0 or times[len(times) - len(source.shape)] != 1 or len(times) != len(source.shape):
-        raise Uncompilable("rows are repeated")
-    root, axes = lowering.axes(lowering.row(source), source.row_shape)
-    return lowering.strided(root, axes.repeated(times[1:]), node.result.name)
-
-
-Part = tuple[Row, tuple[int, ...]]
-"""A row and its shape."""
-
-
-def _cat(lowering: Lowering, node: Node) -> Row:
-    result = node.result
-    axis = _features(result, node.arg("dim"))
-    parts = [value for value in node.args[0] if value.row_size]
-    return _joined(lowering, [(lowering.row(value), value.row_shape) for value in parts], axis, result)
-
-
-def _stack(lowering: Lowering, node: Node) -> Row:
-    result = node.result
-    axis = _features(result, node.arg("dim"))
-    shape = (*result.row_shape[:axis], 1, *result.row_shape[axis + 1 :])
-    return _joined(lowering, [(lowering.row(value), shape) for value in node.args[0]], axis, result)
-
-
-def _scatter(lowering: Lowering, node: Node) -> Row:
-    """`slice_scatter` and `select_scatter`: a piece in the place of a part of the whole."""
-    whole, piece = node.args[:2]
-    axis = _features(whole, node.arg("dim"))
-    shape = whole.row_shape
-    if node.name == "select_scatter":
-        index = node.arg("index") % shape[axis]
-        places = range(index, index + 1)
-    else:
-        places = range(*slice(node.arg("start"), node.arg("end"), node.arg("step")).indices(shape[axis]))
-    new = (lowering.cast_row(lowering.row(piece), whole.dtype), (*shape[:axis], len(places), *shape[axis + 1 :]))
-    if not places:
-        return lowering.row(whole)
-    old = (lowering.row(whole), shape)
-    parts = [_part(lowering, old, axis, 0, places[0]), *_blocks(lowering, old, new, axis, places)]
-    parts.append(_part(lowering, old, axis, places[-1] + 1, shape[axis]))
-    return _joined(lowering, [part for part in parts if part is not None], axis, node.result)
-
-
-def _part(lowering: Lowering, whole: Part, axis: int, start: int, stop: int, step: int = 1) -> Part | None:
-    """A part of an axis, if there is something in it."""
-    root, axes = lowering.axes(*whole)
-    cut = axes.sliced(axis, start, stop, step)
-    return (lowering.strided(root, cut), cut.sizes) if cut.sizes[axis] else None
-
-
-def _blocks(lowering: Lowering, old: Part, new: Part, axis: int, places: range) -> list[Part | None]:
-    """From the first place that is filled to the last: what fills it, and between any two of them what was there."""
-    step, count = places.step, len(places)
-    if step == 1 or count == 1:
-        return [new]
-    # Blocks of one that is new and those after it that are old, as an axis of their own.
-    columns = [_part(lowering, new, axis, 0, count - 1)]
-    starts = range(places[0] + 1, places[0] + step)
-    columns += [_part(lowering, old, axis, start, places[-1], step) for start in starts]
-    rows = [(row, (*sizes[: axis + 1], 1, *sizes[axis + 1 :])) for row, sizes in filter(None, columns)]
-    shape = old[1]
-    blocks = Value("blocks", (ROWS, *shape[:axis], count - 1, step, *shape[axis + 1 :]), old[0].dtype)
-    joined = _joined(lowering, rows, axis + 1, blocks)
-    last = _part(lowering, new, axis, count - 1, count)
-    return [(joined, (*shape[:axis], (count - 1) * step, *shape[axis + 1 :])), last]
-
-
-def _joined(lowering: Lowering, parts: Sequence[Part], axis: int, result: Value) -> Row:
-    """Rows joined along an axis: they are turned so that it comes first, and the whole is turned back."""
-    dtype, count = result.dtype, len(result.row_shape)
-    rows = [(lowering.cast_row(row, dtype), shape) for row, shape in parts]
-    if len(rows) == 1:
-        return rows[0][0]
-    order = [axis, *(other for other in range(count) if other != axis)]
-    found = [lowering.axes(row, shape) for row, shape in rows]
-    turned = [lowering.strided(root, axes.permuted(order)) for root, axes in found]
-    is_first = math.prod(result.row_shape[:axis]) == 1
-    name = result.name if is_first else ""
-    whole = lowering.emit("cat", *turned, width=sum(row.width for row in turned), dtype=dtype, name=name)
-    if is_first:
-        return whole
-    joined = [result.row_shape[place] for place in order]
-    return lowering.strided(
-        whole, Axes.of(joined).permuted([order.index(place) for place in range(count)]), result.name
-    )
-
-
-def _view(lowering: Lowering, node: Node) -> Row:
-    """The same features in the same order: nothing to do."""
-    source = node.args[0]
-    if source.row_axis != 0 or node.result.row_axis != 0 or source.row_size != node.result.row_size:
-        raise Uncompilable(f"aten.{node.name} moves or repeats features")
-    return lowering.row(source)
-
-
-def _expand(lowering: Lowering, node: Node) -> Row:
-    value, result = node.args[0], node.result
-    source = lowering.row(value)
-    if source.width != 1 or result.row_size == 1:
-        return lowering.broadcast(source, shape_in(value, result), result.row_shape, result.name)
-    # A zero that leaves the sign of another alone.
-    zero = -0.0 if result.dtype.is_floating_point else 0
-    zeros = lowering.fill(Row("", result.row_size, result.dtype), zero)
-    return lowering.pointwise("add", zeros, source, dtype=result.dtype, name=result.name)
-
-
 def _cast(lowering: Lowering, node: Node) -> Row:
     return lowering.cast_row(lowering.row(node.args[0]), node.result.dtype, node.result.name)
 
@@ -284,7 +129,7 @@ def _reduced_axes(node: Node) -> list[int]:
     """The axes of a row over which a node reduces."""
     source, dims = node.args[0], node.arg("dim")
     every = range(len(source.shape)) if not dims and dims != 0 else [dims] if isinstance(dims, int) else dims
-    return [_features(source, dim) for dim in every]
+    return [features_axis(source, dim) for dim in every]
 
 
 def _reduction(lowering: Lowering, node: Node) -> Row:
@@ -294,20 +139,23 @@ def _reduction(lowering: Lowering, node: Node) -> Row:
 
 
 def _mean(lowering: Lowering, node: Node) -> Row:
-    x = lowering.formula(node.args[0], node.result.dtype)
-    row: Row = x.mean(_reduced_axes(node)).row
-    return row
+    axes, result = _reduced_axes(node), node.result
+    total = lowering.formula(node.args[0], result.dtype).reduce("sum", axes)
+    count = math.prod(node.args[0].row_shape[axis] for axis in axes)
+    return lowering.pointwise("mul", total.row, 1.0 / count, dtype=result.dtype, name=result.name)
 
 
 def _var(lowering: Lowering, node: Node) -> Row:
-    axes = _reduced_axes(node)
-    x = lowering.formula(node.args[0], node.result.dtype)
+    axes, result = _reduced_axes(node), node.result
+    x = lowering.formula(node.args[0], result.dtype)
     correction = node.arg("correction") if node.has_arg("correction") else int(node.arg("unbiased"))
     count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
     apart = x - x.mean(axes)
-    result = (apart * apart).reduce("sum", axes) * (1.0 / count if count > 0 else math.inf)
-    row: Row = (result.sqrt() if node.name == "std" else result).row
-    return row
+    total, scale = (apart * apart).reduce("sum", axes), 1.0 / count if count > 0 else math.inf
+    var = lowering.pointwise(
+        "mul", total.row, scale, dtype=result.dtype, name="" if node.name == "std" else result.name
+    )
+    return var if node.name == "var" else lowering.pointwise("sqrt", var, dtype=result.dtype, name=result.name)
 
 
 def _where(lowering: Lowering, node: Node) -> Row:
@@ -320,6 +168,8 @@ def _where(lowering: Lowering, node: Node) -> Row:
 def _composite(lowering: Lowering, node: Node) -> Row:
     """A formula over rows, see `COMPOSITES`."""
     dtype = node.result.dtype
+    if node.name in ALONG_FEATURES:
+        features_axis(node.result, node.arg("dim"))
     if node.name in ALONG_FEATURES and node.args[0].dtype != dtype:
         raise Uncompilable(f"aten.{node.name} computes in another dtype than that of its result")
 
@@ -370,16 +220,7 @@ RULES: dict[str, Rule] = {
     "sub": _scaled_sum,
     "mm": _mm,
     "bmm": _bmm,
-    "slice": _slice,
-    "select": _select,
-    **dict.fromkeys(("permute", "transpose", "t"), _permute),
-    "flip": _flip,
-    "repeat": _repeat,
-    "cat": _cat,
-    "stack": _stack,
-    **dict.fromkeys(("slice_scatter", "select_scatter"), _scatter),
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _view),
-    "expand": _expand,
+    **LAYOUT_RULES,
     **dict.fromkeys(("_to_copy", "clone"), _cast),
     **dict.fromkeys(("zeros", "ones", "full"), _made_up),
     **dict.fromkeys(("sum", "amax", "amin", "prod"), _reduction),

@@ -109,7 +109,7 @@ class _Monotonic(Draws, AttentionMechanism):
     """What both monotonic mechanisms add: a bias and noise on the score, and probabilities that move forward."""
 
     unwatched = AttentionMechanism.unwatched | {"_generators"}
-    # What follows the score looks along the places.
+
     def _setup_monotonic(self, noise: float, seed: int | None, score_bias_init: float, mode: str) -> None:
         self.sigmoid_noise = float(check_number("sigmoid_noise", noise, minimum=0))
         self.seed_with(seed, "sigmoid_noise_seed")

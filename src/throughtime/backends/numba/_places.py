@@ -152,5 +152,5 @@ def _reads_in_time(schedule: Schedule, reader: Op, read: Row, writer: Op, writte
     if read.width == 1:
         # One number is read before the first loop of its stage.
         return True
-    together = schedule.share_loop(reader, writer) and start == written and axes is None and not writer.is_in_groups
+    together = schedule.share_loop(reader, writer) and start == written and axes is None
     return reading < writing or (reading == writing and together)

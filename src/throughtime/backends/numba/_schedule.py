@@ -31,7 +31,7 @@ class Schedule:
         maker = self._makers.get(root.name)
         if maker is None or maker.kind == "product" or reader.kind == "product" or not self.same_level(reader, maker):
             return False
-        if not self.graph.is_whole(row) or maker.is_in_groups:
+        if not self.graph.is_whole(row):
             return False
         return root.width == 1 or self.share_loop(reader, maker)
 

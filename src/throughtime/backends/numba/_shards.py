@@ -46,7 +46,7 @@ def multiply_adds(program: LoopProgram) -> int:
 
 def numbers(program: LoopProgram) -> int:
     """What one row has computed in one step, without what runs ahead."""
-    return sum(op.result.width for op in program.body)
+    return sum(op.rows[0].width if op.is_in_groups else op.result.width for op in program.body if op.kind != "strided")
 
 
 def nanoseconds_of(program: LoopProgram) -> float:
