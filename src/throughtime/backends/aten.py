@@ -121,5 +121,11 @@ def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, want
 
 def _put(stream: Tensor, value: Value, pieces: list[Tensor], steps: Steps) -> None:
     """The rows of each step into their places."""
-    for step, piece in enumerate(pieces):
-        steps.rows(stream, step).copy_(value.rows_first(piece))
+    rows = [value.rows_first(piece) for piece in pieces]
+    if steps.starts[0]:
+        # Sequences are walked from their ends.
+        rows.reverse()
+    if steps.row_stride == 1:
+        torch.cat(rows, out=stream)
+    else:
+        torch.stack(rows, 1, out=stream.unflatten(0, (steps.batch_size, steps.row_stride)))

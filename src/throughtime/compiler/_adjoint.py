@@ -14,6 +14,7 @@ import torch
 
 from throughtime.compiler._graph import Graph, Node, Value, depends_on
 from throughtime.compiler._hoist import Parts, hoist, is_cheap, regroup_sums
+from throughtime.compiler._lower import is_lowerable
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._traced import Trace
 
@@ -60,9 +61,9 @@ def make_adjoint(traced: Trace, forward: Parts, backward: Graph, name: str) -> A
     gradients = [rewriter.resolve(value) for value in closed.gradients]
     wanted = [value for value in (*tensor_gradients, *input_gradients, *gradients) if value is not None]
     graph = Graph(Graph(rewriter.nodes).needed_for(wanted))
-    standing = _standing(traced, graph)
-    found, left = [*closed.tangents, *standing], [*gradients, *standing]
     given = [value for value in traced.output_tangents if value is not None]
+    standing = _standing(traced, graph, [*given, *closed.tangents])
+    found, left = [*closed.tangents, *standing], [*gradients, *standing]
     varying = [value for value in (*given, *available) if value.has_rows and value not in standing]
     moving = depends_on(graph.nodes, [*given, *found])
     still = [node for node in graph.nodes if is_cheap(node) and node.result not in moving]
@@ -91,11 +92,23 @@ def make_adjoint(traced: Trace, forward: Parts, backward: Graph, name: str) -> A
     )
 
 
-def _standing(traced: Trace, graph: Graph) -> list[Value]:
-    """The states that the nodes take and that a step hands on as they are, such as a memory that is attended to."""
+def _standing(traced: Trace, graph: Graph, tangents: list[Value]) -> list[Value]:
+    """The states that the nodes take and that a step hands on as they are, such as a memory that is attended to.
+
+    What is made of them alone is made at every step then. Where kernels have no words for that, they are better kept
+    for every step, like other states: all of it comes before the loop then.
+    """
     taken = {value for node in graph.nodes for value in node.values}
+    moving = depends_on(graph.nodes, tangents)
     pairs = zip(traced.state, traced.new_state, strict=True)
-    return [old for old, new in pairs if old is new and old in taken]
+    found = [old for old, new in pairs if old is new and old in taken]
+    return [state for state in found if all(map(is_lowerable, _made_of(graph.nodes, state, moving)))]
+
+
+def _made_of(nodes: list[Node], state: Value, moving: set[Value]) -> list[Node]:
+    """The nodes that depend on a state, and not on what comes back from later steps."""
+    reached = depends_on(nodes, [state])
+    return [node for node in nodes if not reached.isdisjoint(node.results) and moving.isdisjoint(node.results)]
 
 
 class _Closed(NamedTuple):

@@ -146,6 +146,19 @@ def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: i
     return _tensor(aten.slice_scatter.default(zeros, grad, dim, start, end, step))
 
 
+def _glu(x: Tensor, dim: int = -1) -> Tensor:
+    value, gate = _split(x, x.shape[dim] // 2, dim)
+    return _tensor(aten.mul.Tensor(value, aten.sigmoid.default(gate)))
+
+
+def _glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
+    value, gate = _split(x, x.shape[dim] // 2, dim)
+    opened = aten.sigmoid.default(gate)
+    through = aten.mul.Tensor(grad, opened)
+    of_gate = aten.mul.Tensor(aten.mul.Tensor(through, value), _rsub(opened, 1))
+    return _tensor(aten.cat.default([through, of_gate], dim))
+
+
 def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     """Without the buffer that torch's own keeps for its gradient, which has a size of its own."""
     nothing = aten.zeros.default([0], dtype=x.dtype, device=x.device)
@@ -238,6 +251,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.slice_backward.default: _slice_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.glu.default: _glu,
+    aten.glu_backward.default: _glu_backward,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     aten.masked_fill.Scalar: _masked_fill,

@@ -130,6 +130,39 @@ def _blocks(lowering: Lowering, old: Part, new: Part, axis: int, places: range) 
     return [(joined, blocks), _part(lowering, new, axis, count - 1, count)]
 
 
+def _roll(lowering: Lowering, node: Node) -> Row:
+    source, dims = node.args[0], node.arg("dims")
+    whole = (lowering.row(source), source.row_shape)
+    if not dims:
+        raise Uncompilable("something is done along the rows")
+    for shift, dim in zip(node.arg("shifts"), dims, strict=True):
+        axis = features_axis(source, dim)
+        size = source.row_shape[axis]
+        parts = (_part(lowering, whole, axis, -shift % size, size), _part(lowering, whole, axis, 0, -shift % size))
+        row = _joined(lowering, [part for part in parts if part is not None], axis, source.dtype)
+        whole = (row, source.row_shape)
+    return whole[0]
+
+
+def _pad(lowering: Lowering, node: Node) -> Row:
+    source, pad = node.args[0], node.arg("pad")
+    row, shape = lowering.row(source), source.row_shape
+    for place in range(0, len(pad), 2):
+        axis = features_axis(source, len(source.shape) - 1 - place // 2)
+        widths = pad[place : place + 2]
+        kept = range(shape[axis])[max(0, -widths[0]) : shape[axis] - max(0, -widths[1])]
+        inner = _part(lowering, (row, shape), axis, kept.start, kept.stop)
+        around = [(*shape[:axis], width, *shape[axis + 1 :]) if width > 0 else None for width in widths]
+        sides = [
+            None if side is None else (lowering.fill(Row("", math.prod(side), row.dtype), node.arg("value")), side)
+            for side in around
+        ]
+        parts = [part for part in (sides[0], inner, sides[1]) if part is not None]
+        row = _joined(lowering, parts, axis, row.dtype)
+        shape = (*shape[:axis], sum(part[1][axis] for part in parts), *shape[axis + 1 :])
+    return row
+
+
 def _joined(lowering: Lowering, parts: Sequence[Part], axis: int, dtype: torch.dtype, name: str = "") -> Row:
     """Rows joined along an axis: they are turned so that it comes first, and the whole is turned back."""
     rows = [(lowering.cast_row(row, dtype), shape) for row, shape in parts]
@@ -172,6 +205,8 @@ LAYOUT_RULES: dict[str, Rule] = {
     **dict.fromkeys(("permute", "transpose", "t"), _permute),
     "flip": _flip,
     "repeat": _repeat,
+    "roll": _roll,
+    "constant_pad_nd": _pad,
     "cat": _cat,
     "stack": _stack,
     **dict.fromkeys(("slice_scatter", "select_scatter"), _scatter),

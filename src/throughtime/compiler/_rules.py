@@ -138,6 +138,39 @@ def _reduction(lowering: Lowering, node: Node) -> Row:
     return lowering.reduce(node.name, row, source.row_shape, _reduced_axes(node), result.name)
 
 
+_TRUTHS = {"any": "amax", "all": "amin"}
+
+
+def _truth(lowering: Lowering, node: Node) -> Row:
+    """`any` and `all`."""
+    source = node.args[0]
+    row = lowering.cast_row(lowering.row(source), torch.bool)
+    return lowering.reduce(_TRUTHS[node.name], row, source.row_shape, _reduced_axes(node), node.result.name)
+
+
+def _norm(lowering: Lowering, node: Node) -> Row:
+    """`linalg_vector_norm`, which `norm` and `normalize` are made of."""
+    axes, result, order = _reduced_axes(node), node.result, node.arg("ord")
+    x = lowering.formula(node.args[0], result.dtype)
+    if order == 2:
+        squares = (x * x).reduce("sum", axes)
+        return lowering.pointwise("sqrt", squares.row, dtype=result.dtype, name=result.name)
+    if order not in (1, math.inf):
+        raise Uncompilable(f"aten.{node.name} has ord={order}")
+    kind, sizes = "sum" if order == 1 else "amax", x.abs()
+    return lowering.reduce(kind, sizes.row, sizes.shape, axes, result.name)
+
+
+def _logsumexp(lowering: Lowering, node: Node) -> Row:
+    axes, result = _reduced_axes(node), node.result
+    x = lowering.formula(node.args[0], result.dtype)
+    largest = x.reduce("amax", axes)
+    # What is infinite is no number to subtract.
+    base = largest.where(largest.abs() < math.inf, 0.0)
+    logs = (x - base).exp().reduce("sum", axes).log()
+    return lowering.pointwise("add", logs.row, base.row, dtype=result.dtype, name=result.name)
+
+
 def _mean(lowering: Lowering, node: Node) -> Row:
     axes, result = _reduced_axes(node), node.result
     total = lowering.formula(node.args[0], result.dtype).reduce("sum", axes)
@@ -224,6 +257,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("_to_copy", "clone"), _cast),
     **dict.fromkeys(("zeros", "ones", "full"), _made_up),
     **dict.fromkeys(("sum", "amax", "amin", "prod"), _reduction),
+    **dict.fromkeys(_TRUTHS, _truth),
+    "linalg_vector_norm": _norm,
+    "logsumexp": _logsumexp,
     "mean": _mean,
     **dict.fromkeys(("var", "std"), _var),
     "where": _where,

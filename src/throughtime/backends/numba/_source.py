@@ -35,7 +35,16 @@ def _header(plan: Plan) -> Iterator[str]:
         ("stream", program.given_streams, "[N, {}], read at step t"),
         ("lagged", program.lagged, "[N, {}], read at step t - 1; before the first step, initial rows [B, {}]"),
         ("constant", program.given_constants, "[{}]"),
-        ("carried", [carry.before for carry in program.carried], "[B, {}], replaced step by step"),
+        (
+            "carried",
+            [one.before for one in program.carried if one.before != one.after],
+            "[B, {}], replaced step by step",
+        ),
+        (
+            "carried",
+            [one.before for one in program.carried if one.before == one.after],
+            "[B, {}], the same at every step",
+        ),
         ("stored", program.stored, "[N, {}], written at step t"),
         ("ahead", [] if ahead is None else ahead.program.stored, "[rows of a block, {}], for the steps of a block"),
         ("scratch", [] if ahead is None else ahead.places.scratch, "[rows of a block, {}]"),
