@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
 from descriptors import Case, Descriptor
+from user_cells import Step, weight
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -92,6 +96,39 @@ def test_what_is_wide_and_soon_narrow_again_stays_in_the_loop() -> None:
     assert {value.row_size for value in program.loop.stored} == {UNITS}
     assert all(value.row_size < UNITS * UNITS for node in program.before.nodes for value in node.results)
     assert "bmm" in {node.name for node in program.loop.nodes}
+
+
+WORDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "norm": lambda m: m / (1 + m.norm(dim=2, keepdim=True)),
+    "normalize": lambda m: functional.normalize(m, dim=1),
+    "norm of all": lambda m: m / (1 + torch.linalg.vector_norm(m, 1, dim=(1, 2), keepdim=True)),
+    "largest": lambda m: m / (1 + torch.linalg.vector_norm(m, math.inf, dim=1, keepdim=True)),
+    "cosine": lambda m: m * functional.cosine_similarity(m, m.flip(1), dim=2).unsqueeze(2),
+    "logsumexp": lambda m: m - m.logsumexp(2, keepdim=True) - m.logsumexp((1, 2)).view(-1, 1, 1),
+    "any": lambda m: torch.where((m > 0.9).any(2, keepdim=True), m / 2, m),
+    "all": lambda m: torch.where((m > -0.5).all(1, keepdim=True), m / 2, m),
+    "roll": lambda m: m.roll(2, 2) + m.roll((1, -1), (1, 2)) + m.roll(0, 1),
+    "pad": lambda m: functional.pad(m, (1, 1))[:, :, :6] + functional.pad(m, (2, -2, -1, 1), value=0.3),
+    "glu": lambda m: functional.glu(m, 2).repeat(1, 1, 2) + functional.glu(m, 1).repeat(1, 2, 1),
+    "slots": lambda m: torch.tanh(functional.linear(m, torch.eye(6, dtype=m.dtype).roll(1, 0))),
+    "rows second": lambda m: (m.transpose(0, 1).sum(0, keepdim=True) - m.transpose(0, 1)).transpose(0, 1),
+    "every third": lambda m: torch.slice_scatter(m, m[:, :, ::3] ** 2, 2, 0, 6, 3),
+    "heads": lambda m: m * torch.einsum("bhd,bhsd->bhs", m[:, :2, :3], m.view(-1, 2, 4, 3)).sum(1)[..., None],
+    "several sums": lambda m: m - m.unflatten(2, (2, 3)).mean((1, 3), keepdim=True).expand(-1, 4, 2, 3).flatten(2),
+    "deviations": lambda m: m / (1 + m.std(2, keepdim=True) + m.var((1, 2), keepdim=True, correction=0)),
+}
+
+
+@compiled_backends
+@pytest.mark.parametrize("word", WORDS)
+def test_words_of_kernels(word: str, backend: str) -> None:
+    def step(x: Tensor, m: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        new = WORDS[word](torch.tanh(m / 2 + (x @ w).view(-1, 4, 6)))
+        return new[:, :, 0], new
+
+    case = Descriptor(word, lambda _: Step(step, torch.Size([4, 6]), 4, weight(3, 24))).case(4, 5)
+    for lengths in (None, [5, 0, 1, 4]):
+        check_on(backend, case, lengths)
 
 
 @pytest.mark.parametrize("name", ["outer products", "memory"])

@@ -14,7 +14,7 @@ import torch
 
 from throughtime.compiler._graph import Graph, Node, Value, depends_on
 from throughtime.compiler._hoist import Parts, hoist, is_cheap, regroup_sums
-from throughtime.compiler._lower import is_lowerable
+from throughtime.compiler._rules import rule_for
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._traced import Trace
 
@@ -102,7 +102,7 @@ def _standing(traced: Trace, graph: Graph, tangents: list[Value]) -> list[Value]
     moving = depends_on(graph.nodes, tangents)
     pairs = zip(traced.state, traced.new_state, strict=True)
     found = [old for old, new in pairs if old is new and old in taken]
-    return [state for state in found if all(map(is_lowerable, _made_of(graph.nodes, state, moving)))]
+    return [state for state in found if all(map(rule_for, _made_of(graph.nodes, state, moving)))]
 
 
 def _made_of(nodes: list[Node], state: Value, moving: set[Value]) -> list[Node]:

@@ -49,10 +49,6 @@ class Formula:
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(self.shape))
         return Formula(self._emitter, self._emitter.reduce(kind, self.row, self.shape, axes), shape)
 
-    def along(self, kind: str, dim: int) -> Formula:
-        """Reduced over one dimension, as torch counts them: the rows are the first."""
-        return self.reduce(kind, [dim % (len(self.shape) + 1) - 1])
-
     def mean(self, axes: Collection[int]) -> Formula:
         """The mean over some axes."""
         return self.reduce("sum", axes) * (1.0 / math.prod(self.shape[axis] for axis in axes))
@@ -187,23 +183,23 @@ def _mish_backward(d: Formula, x: Formula) -> Formula:
     return d * (t + x * (1.0 - t * t) * x.sigmoid())
 
 
-def _softmax(x: Formula, dim: int, _half: bool) -> Formula:
-    raised = (x - x.along("amax", dim)).exp()
-    return raised / raised.along("sum", dim)
+def _softmax(x: Formula, axis: int, _half: bool) -> Formula:
+    raised = (x - x.reduce("amax", [axis])).exp()
+    return raised / raised.reduce("sum", [axis])
 
 
-def _log_softmax(x: Formula, dim: int, _half: bool) -> Formula:
-    apart = x - x.along("amax", dim)
-    return apart - apart.exp().along("sum", dim).log()
+def _log_softmax(x: Formula, axis: int, _half: bool) -> Formula:
+    apart = x - x.reduce("amax", [axis])
+    return apart - apart.exp().reduce("sum", [axis]).log()
 
 
-def _softmax_backward(d: Formula, y: Formula, dim: int, _dtype: torch.dtype) -> Formula:
+def _softmax_backward(d: Formula, y: Formula, axis: int, _dtype: torch.dtype) -> Formula:
     weighted = d * y
-    return weighted - y * weighted.along("sum", dim)
+    return weighted - y * weighted.reduce("sum", [axis])
 
 
-def _log_softmax_backward(d: Formula, y: Formula, dim: int, _dtype: torch.dtype) -> Formula:
-    return d - y.exp() * d.along("sum", dim)
+def _log_softmax_backward(d: Formula, y: Formula, axis: int, _dtype: torch.dtype) -> Formula:
+    return d - y.exp() * d.reduce("sum", [axis])
 
 
 _SIXTH = 0.1666666716337204

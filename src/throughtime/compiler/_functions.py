@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,44 @@ def einsum(equation: str, *operands: Any) -> Any:
         # A dimension of one would be repeated.
         if one.shape[1] == other.shape[0]:
             return one @ other if result[0] in left else (one @ other).t()
+    if len(given) == 2 and "." not in terms and _folds(left, right, result):
+        spread = _by_letters(given, (left, right), result)
+        if spread is not None:
+            return spread
     return aten.einsum.default(equation, given)
+
+
+def _folds(left: str, right: str, result: str) -> bool:
+    """Whether torch would fold several dimensions, the rows among them, into one, as it does for heads."""
+    plain = len({*left}) == len(left) and len({*right}) == len(right) and {*left, *right} >= {*result}
+    return plain and len({*left} & {*right} & {*result}) > 1
+
+
+def _by_letters(operands: list[Tensor], terms: tuple[str, str], result: str) -> Tensor | None:
+    """Everything times everything, and sums; None if that would be much more than there is."""
+    pairs = list(zip(terms, operands, strict=True))
+    if any(len(term) != x.ndim for term, x in pairs):
+        return None
+    found = [(letter, size) for term, x in pairs for letter, size in zip(term, x.shape, strict=True)]
+    sizes = dict(found)
+    # A dimension of one would be repeated.
+    if any(sizes[letter] != size for letter, size in found):
+        return None
+    if math.prod(sizes.values()) > 2 * max(x.numel() for x in operands):
+        return None
+    letters = result + "".join(letter for letter in sizes if letter not in result)
+    one, other = (_along_letters(x, term, letters) for term, x in pairs)
+    summed = list(range(len(result), len(letters)))
+    return (one * other).sum(summed) if summed else one * other
+
+
+def _along_letters(x: Tensor, term: str, letters: str) -> Tensor:
+    """With a dimension for each of the letters, of one where it has none."""
+    x = x.permute([term.index(letter) for letter in letters if letter in term])
+    for place, letter in enumerate(letters):
+        if letter not in term:
+            x = x.unsqueeze(place)
+    return x
 
 
 def lstm_cell(inputs: Tensor, state: Any, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Any:

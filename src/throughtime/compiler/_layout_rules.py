@@ -19,11 +19,11 @@ Rule = Callable[[Lowering, Node], Row | tuple[Row | None, ...]]
 
 
 def features_axis(value: Value, dim: int) -> int:
-    """The axis of a row that a dimension of a value is."""
-    axis = dim % len(value.shape) - 1
-    if axis < 0:
+    """The axis of a row that a dimension of a value is: the rows themselves do not count."""
+    dim %= len(value.shape)
+    if value.row_axis is None or dim == value.row_axis:
         raise Uncompilable("something is done along the rows")
-    return axis
+    return dim - (dim > value.row_axis)
 
 
 def _moved(lowering: Lowering, node: Node, change: Callable[[Axes], Axes]) -> Row:
@@ -53,9 +53,8 @@ def _permute(lowering: Lowering, node: Node) -> Row:
     else:
         one, other = (0, 1) if node.name == "t" else (node.arg(name) % len(dims) for name in ("dim0", "dim1"))
         dims[one], dims[other] = dims[other], dims[one]
-    if source.row_axis != 0 or dims[0] != 0:
-        raise Uncompilable(f"the rows of {node.result.name} do not come first")
-    return _moved(lowering, node, lambda axes: axes.permuted([dim - 1 for dim in dims[1:]]))
+    order = [features_axis(source, dim) for dim in dims if dim != source.row_axis]
+    return _moved(lowering, node, lambda axes: axes.permuted(order))
 
 
 def _flip(lowering: Lowering, node: Node) -> Row:
@@ -65,9 +64,10 @@ def _flip(lowering: Lowering, node: Node) -> Row:
 
 def _repeat(lowering: Lowering, node: Node) -> Row:
     source, times = node.args[0], node.arg("repeats")
-    if source.row_axis != 0 or times[len(times) - len(source.shape)] != 1 or len(times) != len(source.shape):
+    if source.row_axis is None or len(times) != len(source.shape) or times[source.row_axis] != 1:
         raise Uncompilable("rows are repeated")
-    return _moved(lowering, node, lambda axes: axes.repeated(times[1:]))
+    own = [count for dim, count in enumerate(times) if dim != source.row_axis]
+    return _moved(lowering, node, lambda axes: axes.repeated(own))
 
 
 Part = tuple[Row, tuple[int, ...]]
@@ -182,8 +182,9 @@ def _joined(lowering: Lowering, parts: Sequence[Part], axis: int, dtype: torch.d
 
 def _view(lowering: Lowering, node: Node) -> Row:
     """The same features in the same order: nothing to do."""
-    source = node.args[0]
-    if source.row_axis != 0 or node.result.row_axis != 0 or source.row_size != node.result.row_size:
+    source, result = node.args[0], node.result
+    ahead = [math.prod(value.row_shape[: value.row_axis]) for value in (source, result)]
+    if not source.has_rows or not result.has_rows or ahead[0] != ahead[1] or source.row_size != result.row_size:
         raise Uncompilable(f"aten.{node.name} moves or repeats features")
     return lowering.row(source)
 

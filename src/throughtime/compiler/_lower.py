@@ -54,8 +54,6 @@ def _lower(lowering: Lowering, node: Node) -> None:
     results = rule(lowering, node)
     for value, row in zip(node.results, results if isinstance(results, tuple) else (results,), strict=False):
         if row is not None:
-            if value.has_rows and value.row_axis != 0:
-                raise Uncompilable(f"the rows of {value.name} do not come first")
             if row.width != value.row_size or row.dtype != value.dtype:
                 raise Uncompilable(f"aten.{node.name} gives {value.described}, of which row programs know nothing")
             lowering.define(value, row)

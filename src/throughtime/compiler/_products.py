@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+_MOST_SLOTS = 16
+"""Of how many slots one by one may be multiplied."""
 _MOST_HEADS = 32
 """Of how many products one by one may be made."""
 
@@ -68,6 +70,11 @@ def _by_slots(x: Tensor, weights: Tensor, axis: int) -> Tensor:
     slots, width = math.prod(others), weights.shape[1]
     if slots == 1:
         return (x.reshape(rows, size) @ weights).reshape(*x.shape[:-1], width)
+    if slots <= _MOST_SLOTS and x.device.type == "cpu":
+        # Kernels multiply rows: one slot after another. Where torch multiplies, all at once is better.
+        each = moved.movedim(-2, 0).reshape(rows, slots, size).unbind(1)
+        together = torch.stack([slot @ weights for slot in each], 1)
+        return together.reshape(rows, *others, width).movedim(0, axis)
     product = torch.bmm(moved.reshape(slots, rows, size), weights.expand(slots, size, width))
     return product.reshape(*others, rows, width).movedim(-2, axis)
 

@@ -201,16 +201,18 @@ def _where(lowering: Lowering, node: Node) -> Row:
 def _composite(lowering: Lowering, node: Node) -> Row:
     """A formula over rows, see `COMPOSITES`."""
     dtype = node.result.dtype
+    args = list(node.args)
     if node.name in ALONG_FEATURES:
-        features_axis(node.result, node.arg("dim"))
-    if node.name in ALONG_FEATURES and node.args[0].dtype != dtype:
-        raise Uncompilable(f"aten.{node.name} computes in another dtype than that of its result")
+        if args[0].dtype != dtype:
+            raise Uncompilable(f"aten.{node.name} computes in another dtype than that of its result")
+        place = [argument.name for argument in node.target._schema.arguments].index("dim")
+        args[place] = features_axis(node.result, args[place])
 
     def formula(arg: Any) -> Any:
         return lowering.formula(arg, dtype, shape_in(arg, node.result)) if isinstance(arg, Value) else arg
 
     options = {key: formula(arg) for key, arg in node.kwargs.items()}
-    return COMPOSITES[node.name](*map(formula, node.args), **options).row
+    return COMPOSITES[node.name](*map(formula, args), **options).row
 
 
 def _power(lowering: Lowering, node: Node) -> Row:
