@@ -55,7 +55,7 @@ REFUSED = {
     ("triton", "GridLSTM"): "is more than the registers of a GPU take",
     # In float32 its blocks do not fit either.
     ("triton", "BidirectionalGridLSTM"): " GPU",
-    ("triton", "Attention"): "along an axis of a row",
+    ("triton", "Attention"): "cannot all be on the GPU at once",
     ("triton", "NTM"): "reduced along an axis of a row",
     ("triton", "scalar state"): "has no rows, but a gradient",
     ("triton", "no state"): "it has no state",
