@@ -47,6 +47,8 @@ UNARY = {
     "grid turned": lambda value: grid(value).transpose(1, 2).flatten(1),
     "softmax of groups": lambda value: torch.softmax(grid(value), 2).flatten(1),
     "shares of groups": lambda value: torch.softmax(grid(value), 1).flatten(1),
+    "rows second": lambda value: torch.softmax(grid(value).transpose(0, 1), 2).transpose(0, 1).flatten(1),
+    "rows last": lambda value: torch.tanh(grid(value).permute(1, 2, 0)).permute(2, 1, 0).flatten(1),
     "sums of groups": lambda value: grid(value).sum(2),
     "sums across": lambda value: grid(value).sum(1),
     "groups apart": lambda value: (grid(value) - grid(value).amax(2, keepdim=True)).flatten(1),

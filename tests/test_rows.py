@@ -125,7 +125,7 @@ def among_rows(attention: Any, query: Tensor, memory: Tensor) -> Tensor:
 @pytest.mark.parametrize(("read", "options"), [(by_keys, {"batch_first": True, "bias": False}), (to_each_other, {})])
 def test_attention_within_a_row(slots: int, read: Callable[..., Tensor], options: dict[str, Any]) -> None:
     case = Descriptor("slots", lambda _: Slots(slots, read, **options)).case(5, 5)
-    assert plan_of(case).backend == ("numba" if read is by_keys else "aten"), plan_of(case).reasons
+    assert plan_of(case).backend == "numba", plan_of(case).reasons
     for backend in ("aten", "auto"):
         check_on(backend, case, LENGTHS)
         check_on(backend, Descriptor("slots", lambda _: Slots(slots, read, **options)).case(1, 3), None)

@@ -111,12 +111,48 @@ WORDS: dict[str, Callable[[Tensor], Tensor]] = {
     "pad": lambda m: functional.pad(m, (1, 1))[:, :, :6] + functional.pad(m, (2, -2, -1, 1), value=0.3),
     "glu": lambda m: functional.glu(m, 2).repeat(1, 1, 2) + functional.glu(m, 1).repeat(1, 2, 1),
     "slots": lambda m: torch.tanh(functional.linear(m, torch.eye(6, dtype=m.dtype).roll(1, 0))),
-    "rows second": lambda m: (m.transpose(0, 1).sum(0, keepdim=True) - m.transpose(0, 1)).transpose(0, 1),
+    "rows second": lambda m: torch.softmax(m.transpose(0, 1), 0).transpose(0, 1),
+    "rows last": lambda m: torch.sin(m.permute(1, 2, 0) * 2).permute(2, 0, 1),
+    "attention": lambda m: functional.scaled_dot_product_attention(
+        m, m, m.flip(1), attn_mask=m @ m.transpose(1, 2) > -1
+    ),
     "every third": lambda m: torch.slice_scatter(m, m[:, :, ::3] ** 2, 2, 0, 6, 3),
     "heads": lambda m: m * torch.einsum("bhd,bhsd->bhs", m[:, :2, :3], m.view(-1, 2, 4, 3)).sum(1)[..., None],
     "several sums": lambda m: m - m.unflatten(2, (2, 3)).mean((1, 3), keepdim=True).expand(-1, 4, 2, 3).flatten(2),
     "deviations": lambda m: m / (1 + m.std(2, keepdim=True) + m.var((1, 2), keepdim=True, correction=0)),
 }
+
+
+class Layers(tt.RNNCell):
+    """A matrix that goes through a layer of torch's at every step."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.state_size, self.output_size, self.layer = torch.Size([5, 8]), 8, layer
+
+    def forward(self, inputs: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.layer(m, m, m) if isinstance(self.layer, nn.MultiheadAttention) else self.layer(m)
+        m = torch.tanh((found[0] if isinstance(found, tuple) else found) + inputs[:, :1, None])
+        return m.mean(1), m
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(8, 8),
+    "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+    "encoder": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+    "group norm": lambda: nn.GroupNorm(5, 5),
+    "layer norm": lambda: nn.LayerNorm(8),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_torch_in_kernels(name: str) -> None:
+    case = Descriptor(name, lambda _: Layers(LAYERS[name]())).case(4, 5)
+    assert plan_of(case).backend == "numba", plan_of(case).reasons
+    for lengths in (None, [5, 0, 1, 4]):
+        check_on("auto", case, lengths)
+        check_on("auto", case, lengths, checkpoint_every=2)
+        check_on("auto", case, lengths, parallel_iterations=3)
 
 
 @compiled_backends

@@ -68,7 +68,7 @@ class DirectBackward:
         with torch.no_grad():
             backward.run_invariant(env)
         parts = Parts.of(loop, env, tensors, views)
-        if parts is None or any(value.row_axis for value in stored):
+        if parts is None or any(value.row_axis for value in (*stored, *loop.streams)):
             return None
         tangents = [value for value in adjoint.output_tangents if value is not None]
         before = [*tangents, *backward.kept, *program.inputs]

@@ -101,11 +101,11 @@ class NumbaLoop(CompiledLoop):
 
         What is `visible` outside needs memory of its own.
         """
-        left = [value for value in free if value in self._own and self.streams.count(value) == 1]
+        left = [value for value in free if value in self._own and self.streams.count(value) == 1 and not value.row_axis]
         found: list[Value | None] = []
         for index, stored in enumerate(self._stored):
             fits = (value for value in left if (index, self._own[value].name) in self.kernel.replaceable)
-            found.append(None if stored in visible else next(fits, None))
+            found.append(None if stored in visible or stored.row_axis else next(fits, None))
             left = [value for value in left if value is not found[-1]]
         return found
 
@@ -126,7 +126,7 @@ class NumbaLoop(CompiledLoop):
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         self.kernel.run(
-            [side_by_side(env[value]) for value in self.streams],
+            [side_by_side(value.rows_first(env[value])) for value in self.streams],
             [(side_by_side(stream), side_by_side(initial)) for stream, initial in map(lagged.__getitem__, self.lagged)],
             [side_by_side(env[given]) if isinstance(given, Value) else given for given in self.constants],
             [env[value].resolve_neg() for value in self.matrices],

@@ -105,7 +105,7 @@ class TritonLoop(CompiledLoop):
             ]
         try:
             self._kernel.run(
-                [_flat(env[value]) for value in lowered.streams],
+                [_flat(value.rows_first(env[value])) for value in lowered.streams],
                 [(_flat(stream), _flat(first)) for stream, first in map(lagged.__getitem__, lowered.lagged)],
                 [*(_flat(env[value]) for value in lowered.constants), *fills],
                 [_signed(env[value]) for value in lowered.matrices],

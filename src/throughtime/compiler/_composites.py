@@ -188,6 +188,14 @@ def _softmax(x: Formula, axis: int, _half: bool) -> Formula:
     return raised / raised.reduce("sum", [axis])
 
 
+def _safe_softmax(x: Formula, axis: int, _dtype: torch.dtype | None = None) -> Formula:
+    """What attention takes: zeros where there is nothing to look at."""
+    largest = x.reduce("amax", [axis])
+    raised = (x - largest.where(largest > -math.inf, 0.0)).exp()
+    total = raised.reduce("sum", [axis])
+    return raised / total.where(total > 0.0, 1.0)
+
+
 def _log_softmax(x: Formula, axis: int, _half: bool) -> Formula:
     apart = x - x.reduce("amax", [axis])
     return apart - apart.exp().reduce("sum", [axis]).log()
@@ -252,9 +260,12 @@ COMPOSITES: dict[str, Callable[..., Formula]] = {
     "mish": lambda x: x * _softplus(x).tanh(),
     "mish_backward": _mish_backward,
     "_softmax": _softmax,
+    "_safe_softmax": _safe_softmax,
     "_log_softmax": _log_softmax,
     "_softmax_backward_data": _softmax_backward,
     "_log_softmax_backward_data": _log_softmax_backward,
 }
-ALONG_FEATURES = frozenset({"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"})
+ALONG_FEATURES = frozenset(
+    {"_softmax", "_safe_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
+)
 """Composites with a reduction along one dimension."""

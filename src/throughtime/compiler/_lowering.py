@@ -40,8 +40,6 @@ class Lowering:
         """What has been written."""
         loop = self._loop
         carried = tuple(Carry(self._found[before], self.row(after)) for before, after in loop.carried)
-        for value in (*loop.stored, *(after for _, after in loop.carried)):
-            _check_rows_first(value)
         stored = tuple(self.row(value) for value in loop.stored)
         return LoopProgram(
             name=loop.name,
@@ -64,10 +62,9 @@ class Lowering:
         return unique
 
     def _row(self, value: Value) -> Row:
-        """A row for a value from outside, or one that is carried: those lie in memory, row after row."""
+        """A row for a value from outside, or one that is carried: in memory they lie row after row."""
         if value.dtype not in DTYPES:
             raise Uncompilable(f"{value.name} has dtype {str(value.dtype).removeprefix('torch.')}")
-        _check_rows_first(value)
         if not value.row_size:
             raise Uncompilable(f"a row of {value.name} is empty")
         return Row(self._unique(value.name), value.row_size, value.dtype)
@@ -183,11 +180,6 @@ class Lowering:
         if not isinstance(arg, Value):
             return arg
         return Formula(self, self.cast_row(self.row(arg), dtype), tuple(arg.row_shape if shape is None else shape))
-
-
-def _check_rows_first(value: Value) -> None:
-    if value.has_rows and value.row_axis != 0:
-        raise Uncompilable(f"the rows of {value.name} do not come first")
 
 
 def shape_in(value: Value, like: Value) -> tuple[int, ...]:
