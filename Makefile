@@ -9,7 +9,7 @@ SOURCES := src tests tools benchmarks examples
 SUITES  := dense_training ragged_training inference call_overhead own_cells matrix_cells against_tensorflow first_call \
            memory parallel_iterations epoch swap_memory
 
-.PHONY: help setup demo test test-gpu sanitize bench-gpu smoke check format coverage bench peers docs goldens clean
+.PHONY: help setup demo test test-gpu browser sanitize bench-gpu smoke check format coverage bench peers docs goldens clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,6 +25,9 @@ test: setup  ## all tests, in parallel; says at the end what they covered
 
 test-gpu: setup  ## conformance of kernels on a GPU
 	$(PYTEST) -q tests/gpu
+
+browser:  ## install Debian's chromium, in which the tests open reports; as root
+	command -v chromium >/dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 sanitize: setup  ## small kernels under memcheck and racecheck of compute-sanitizer
 	$(BIN)/python tools/sanitize.py --save benchmarks/results/$$(date +%F)-gpu-sanitizer.txt

@@ -34,7 +34,7 @@ from loop_programs import (
 from throughtime.backends._steps import Steps
 from throughtime.backends.numba import LoopKernel, _compile, _llvm, _packer, _shards, compile_loop, refusal
 from throughtime.backends.numba._crews import Crew, Work
-from throughtime.backends.numba._shards import cut_rows, cut_steps, shards_in_pieces
+from throughtime.backends.numba._shards import cut_rows, cut_steps, is_worth_pieces, with_halves
 from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import (
     Carry,
@@ -65,10 +65,10 @@ def many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def many_pieces(monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
-    """Pieces of shards, which threads take turns at, for the smallest of work."""
+    """Pieces of shards, whose rows threads divide on the way, for the smallest of work."""
     for name in ("PIECES_NANOSECONDS", "RAGGED_PIECES_NANOSECONDS"):
         monkeypatch.setattr(_shards, name, 0)
-    monkeypatch.setattr(_shards, "PIECES_ROWS", 1)
+    monkeypatch.setattr(_shards, "HALF_ROWS", 1)
     # Who walks side by side has no pieces, and no kernel remembers that somebody did.
     monkeypatch.setattr(Work, "crew", lambda _, rows, shards, *__, **___: Crew(shards, 1))
     monkeypatch.setattr(_compile, "_kernels", type(_compile._kernels)())
@@ -363,12 +363,24 @@ def test_pieces_give_the_same_results(make: Callable[..., LoopProgram], many_pie
 
 
 def test_pieces_are_for_much_work_alone() -> None:
-    threads, rows, much = 2, 32, 1e9
-    assert shards_in_pieces(threads, rows, much, is_ragged=True) == 3
-    assert shards_in_pieces(8, 256, much, is_ragged=False) == 12
-    for refused in ((1, rows, much), (threads, 16, much), (threads, rows, 1e6)):
-        assert shards_in_pieces(*refused, is_ragged=False) == 0
-    assert shards_in_pieces(threads, rows, 1e7, is_ragged=True) == 0
+    assert is_worth_pieces(1e7, is_ragged=False)
+    assert not is_worth_pieces(1e6, is_ragged=False)
+    assert is_worth_pieces(1e9, is_ragged=True)
+    assert not is_worth_pieces(1e7, is_ragged=True)
+
+
+def test_halves_have_all_rows_of_the_whole_and_come_after_it() -> None:
+    ranges, firsts = with_halves([(0, 16), (16, 25), (25, 29)])
+    assert ranges[:3] == [(0, 16), (16, 25), (25, 29)]
+    assert firsts[2] == 0, "four rows are not divided"
+    for number, first in enumerate(firsts):
+        assert first == 0 or first > number
+        start, stop = ranges[number]
+        if first:
+            (one, middle), (again, other) = ranges[first : first + 2]
+            assert (one, middle, other) == (start, again, stop)
+    assert len(set(filter(None, firsts))) == sum(map(bool, firsts))
+    assert len(ranges) == len(firsts) == 3 + 2 * sum(map(bool, firsts))
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
@@ -393,13 +405,18 @@ def test_many_callers_at_once(in_pieces: bool, many_shards: None, request: pytes
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_threads_after_a_fork(many_shards: None) -> None:
-    program = lstm(7, torch.float32)
-    check(program, *packed(6, 6), threads=2)
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_threads_after_a_fork(in_pieces: bool, many_shards: None, request: pytest.FixtureRequest) -> None:
+    if in_pieces:
+        request.getfixturevalue("many_pieces")
+    program, (steps, rows) = lstm(7, torch.float32), packed(*[6] * 20)
+    # The same steps before and after: what the child finds is what its parent left.
+    for _ in range(2):
+        check(program, steps, rows, threads=2)
     child = os.fork()
     if child == 0:
         try:
-            check(program, *packed(6, 6), threads=2)
+            check(program, steps, rows, threads=2)
             os._exit(0)
         finally:
             os._exit(1)

@@ -25,6 +25,8 @@ in_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium here to ope
 def opened(path: Path, *flags: str) -> tuple[str, str]:
     """The page as the browser ends up with it, and what it said meanwhile."""
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    # What a browser does for itself in the background is none of ours.
+    command += ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
     profile = f"--user-data-dir={path.parent / 'profile'}"
     # A page that asks for anything from a network gets an error, which is shown.
     offline = "--host-resolver-rules=MAP * ~NOTFOUND"

@@ -45,6 +45,22 @@ def test_nothing_in_the_padding_reaches_a_gradient(loss: Any) -> None:
     assert values.grad[REAL].any()
 
 
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [9, 4, 5]], ids=str)
+def test_a_batch_without_padding_is_taken_as_it_is(lengths: list[int]) -> None:
+    values = torch.randn(3, 4, 5, requires_grad=True)
+    for measure, targets in (
+        (cross_entropy, torch.randint(5, (3, 4))),
+        (accuracy, torch.randint(5, (3, 4))),
+        (squared_error, torch.randn(3, 4, 5)),
+        (lambda x, _, n=None: masked_mean(x, n), None),
+    ):
+        found, expected = measure(values, targets, torch.tensor(lengths)), measure(values, targets)
+        assert torch.equal(found.value, expected.value)
+        assert found.count == expected.count
+    nobody = torch.zeros(0, 4, 5), torch.zeros(0, dtype=torch.int64)
+    assert masked_mean(*nobody).count == 0
+
+
 def test_one_target_for_each_sequence() -> None:
     scores, classes = torch.randn(6, 5), torch.randint(5, (6,))
     torch.testing.assert_close(cross_entropy(scores, classes).value, functional.cross_entropy(scores, classes))

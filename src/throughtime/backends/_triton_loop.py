@@ -31,6 +31,9 @@ def lower(loop: Loop, lagged: Sequence[Value]) -> Lowered | str:
         lowered = Lowered(loop, set(lagged))
     except Uncompilable as reason:
         return str(reason)
+    turned = next((value for value in (*lowered.streams, *loop.stored) if value.row_axis), None)
+    if turned is not None:
+        return f"the rows of {turned.name} do not come first"
     return triton.refusal(lowered.program) or lowered
 
 
@@ -105,7 +108,7 @@ class TritonLoop(CompiledLoop):
             ]
         try:
             self._kernel.run(
-                [_flat(value.rows_first(env[value])) for value in lowered.streams],
+                [_flat(env[value]) for value in lowered.streams],
                 [(_flat(stream), _flat(first)) for stream, first in map(lagged.__getitem__, lowered.lagged)],
                 [*(_flat(env[value]) for value in lowered.constants), *fills],
                 [_signed(env[value]) for value in lowered.matrices],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from throughtime.compiler._products import multi_head_attention_forward
+from throughtime.compiler._products import by_heads, multi_head_attention_forward
 
 aten = torch.ops.aten
 
@@ -85,8 +85,42 @@ def gru_cell(inputs: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = Non
     return new + torch.sigmoid(update_x + update_h) * (h - new)
 
 
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Of torch's own kernels for it the CPU's wants features side by side, and does not look whether they are."""
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    # Torch computes half precision in single.
+    q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (query, key, value))
+    scores = _multiplied(q * (q.shape[-1] ** -0.5 if scale is None else scale), k.transpose(-2, -1))
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None:
+        is_choice = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if is_choice else scores + attn_mask
+    seen = aten._safe_softmax.default(scores, -1)
+    if dropout_p > 0:
+        seen = functional.dropout(seen, dropout_p)
+    return _multiplied(seen, v).to(query.dtype)
+
+
+def _multiplied(one: Tensor, other: Tensor) -> Tensor:
+    made = by_heads(one, other) if one.ndim == other.ndim == 4 else None
+    return one @ other if made is None else made
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
     "einsum": einsum,
+    "scaled_dot_product_attention": scaled_dot_product_attention,
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
     "multi_head_attention_forward": multi_head_attention_forward,

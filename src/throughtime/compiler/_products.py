@@ -58,9 +58,16 @@ def matmul(axes: RowAxes, original: Callable[..., Any] | None, one: Any, other: 
         if one.ndim >= 3 and other.ndim == 2:
             axis = axes.of(one.shape)
             made = None if axis is None else _by_slots(one, other, axis)
-        elif one.ndim == other.ndim == 4 and one.shape[:2] == other.shape[:2] and one.shape[1] <= _MOST_HEADS:
-            made = torch.stack([one[:, head] @ other[:, head] for head in range(one.shape[1])], 1)
+        elif one.ndim == other.ndim == 4:
+            made = by_heads(one, other)
     return made if made is not None or original is None else original(one, other)
+
+
+def by_heads(one: Tensor, other: Tensor) -> Tensor | None:
+    """`[n, heads, L, E] @ [n, heads, E, S]`, one head after another; None if they differ, or are too many."""
+    if one.shape[:2] != other.shape[:2] or one.shape[1] > _MOST_HEADS:
+        return None
+    return torch.stack([one[:, head] @ other[:, head] for head in range(one.shape[1])], 1)
 
 
 def _by_slots(x: Tensor, weights: Tensor, axis: int) -> Tensor:

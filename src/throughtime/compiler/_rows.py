@@ -286,17 +286,6 @@ def _planes(node: Node) -> None:
             _refuse(node, "works along them")
 
 
-def _attention(node: Node) -> None:
-    """Queries, keys and values come row by row; what masks them may be the same for all."""
-    for argument in node.target._schema.arguments:
-        value = node.arg(argument.name)
-        if isinstance(value, Value) and value.row_axis != 0 and (value.has_rows or argument.name != "attn_mask"):
-            _refuse(node, "attends to them")
-    mask = node.arg("attn_mask")
-    if mask is not None and mask.has_rows and len(mask.shape) != len(node.values[0].shape):
-        _refuse(node, "attends to them")
-
-
 def _bucketize(node: Node) -> None:
     if node.arg("boundaries").has_rows:
         _refuse(node, "looks rows up in each other")
@@ -390,8 +379,6 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     "convolution_backward": _convolution_backward,
     **dict.fromkeys(("gather", "scatter", "scatter_add"), _gather),
     "bucketize": _bucketize,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention,
     "index_put": _index_put,
     "index_add": _index_add,
     **dict.fromkeys(

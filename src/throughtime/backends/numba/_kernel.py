@@ -15,7 +15,7 @@ from throughtime.backends._steps import Steps
 from throughtime.backends.numba import _llvm
 from throughtime.backends.numba._crews import Crew, work_of
 from throughtime.backends.numba._emit import emit_kernel, slots
-from throughtime.backends.numba._launch import Code, Division, Launch, Shard
+from throughtime.backends.numba._launch import Code, Division, Launch, Pieces, Shard
 from throughtime.backends.numba._layout import BLOCK_ROWS, make_layout
 from throughtime.backends.numba._library import ELEMENTS, load, product_address
 from throughtime.backends.numba._packer import make_packer
@@ -25,9 +25,10 @@ from throughtime.backends.numba._shards import (
     cut_rows,
     cut_steps,
     is_worth_help,
+    is_worth_pieces,
     nanoseconds_of,
-    shards_in_pieces,
     useful_shards,
+    with_halves,
 )
 from throughtime.backends.numba._source import write_source
 from throughtime.backends.numba._team import is_usable, team
@@ -115,15 +116,14 @@ class LoopKernel:
         ahead_nanoseconds = self._ahead_nanoseconds * steps.batch_size * (last - first)
         is_helped = threads > 1 and count == 1 and is_worth_help(ahead_nanoseconds)
         crew = self._crew(steps.batch_size, last - first, count, threads, helped=is_helped)
-        shards, pieces = self._cut(steps, first, last, crew.shards), []
+        shards = self._cut(steps, first, last, crew.shards)
         is_whole, is_joint = (first, last) == (0, len(steps.counts)), crew.members > 1
         total = steps.total if is_whole else sum(steps.counts[first:last])
         workers, nanoseconds = len(shards), self._row_nanoseconds * total
-        more = shards_in_pieces(workers, steps.batch_size, nanoseconds, is_ragged=steps.is_ragged)
-        if more and is_whole and not is_joint and is_usable() and team() is not None:
-            active = steps.active.numpy()
-            shards = cut_rows(steps.lengths, more)
-            pieces = [cut_steps(active, start, stop, reverse=self.program.reverse) for start, stop in shards]
+        pieces: list[Pieces] = []
+        is_much = workers > 1 and is_worth_pieces(nanoseconds, is_ragged=steps.is_ragged)
+        if is_much and is_whole and not is_joint and is_usable() and team() is not None:
+            shards, pieces = self._in_pieces(steps, shards)
         rooms = ROOMS if is_helped and not is_joint else 1
         each = [self._shard(rows, last - first, crew.members, assisted=rooms > 1) for rows in shards]
         nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
@@ -169,6 +169,15 @@ class LoopKernel:
             # One row costs a product as much as two.
             most = min(most, -(-steps.batch_size // 2))
         return max(1, min(threads, most))
+
+    def _in_pieces(self, steps: Steps, shards: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[Pieces]]:
+        """Shards and their halves, and the pieces of all of them: a half goes on with those of the whole."""
+        ranges, firsts = with_halves(shards)
+        active, reverse = steps.active.numpy(), self.program.reverse
+        pieces = [cut_steps(active, start, stop, reverse=reverse) for start, stop in shards]
+        for number, first in enumerate(firsts):
+            pieces += [pieces[number]] * 2 if first else []
+        return ranges, list(map(Pieces, pieces, firsts))
 
     def _crew(self, rows: int, steps: int, shards: int, threads: int, *, helped: bool) -> Crew:
         """Who walks; it has to be worth it to call several."""

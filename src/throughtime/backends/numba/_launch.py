@@ -18,6 +18,7 @@ from throughtime.backends.numba._packer import Packer, Packing
 from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._relay import Relay
 from throughtime.backends.numba._team import Team, is_usable, team
+from throughtime.backends.numba._turns import Turns, Walk
 
 _FIRST, _ORIGIN, _RELAY, _ASSISTS, _DONE, _MEMBERS, _MEETING = map(
     HEADER.index, ("first", "origin", "relay", "assists", "done", "members", "meeting")
@@ -42,12 +43,20 @@ class Shard(NamedTuple):
     room_bytes: int
 
 
+class Pieces(NamedTuple):
+    """Those of a shard: the first step and the one after the last of each; and the number of its first half, or 0."""
+
+    steps: array[int]
+    half: int
+
+
 class Division(NamedTuple):
     """Steps, and the shards of their rows.
 
-    It is work for so many `threads`, which take turns if there are `pieces`, one list a shard. If there are several
-    `rooms` for blocks, another thread prepares those of the only shard. With several `members` each shard is walked by
-    so many side by side. One thread would take about so many `nanoseconds`.
+    It is work for so many `threads`, with a shard for each; if there are `pieces`, of every shard, the other shards are
+    halves of those before them. If there are several `rooms` for blocks, another thread prepares those of the only
+    shard. With several `members` each shard is walked by so many side by side. One thread would take about so many
+    `nanoseconds`.
     """
 
     steps: Steps
@@ -56,7 +65,7 @@ class Division(NamedTuple):
     shards: list[Shard]
     rooms: int
     scratch_bytes: int
-    pieces: list[array[int]]
+    pieces: list[Pieces]
     threads: int
     members: int
     nanoseconds: float
@@ -103,6 +112,10 @@ class Launch:
         self._flags = [start + 8 * _DONE for start in self._starts]
         self._team = team() if len(self._starts) > 1 else None
         self._calls = array("q") if self._team is None else self._team.calls(code.address, self._starts)
+        self._turns: Turns | None = None
+        if self._team is not None and division.pieces:
+            walks = [Walk(start, *pieces) for start, pieces in zip(self._starts, division.pieces, strict=True)]
+            self._turns = Turns(self._team, code.address, _FIRST, walks, division.threads)
         self._matrices: list[tuple[int, ...]] | None = None
 
     def fits(self, division: Division, memory: int) -> bool:
@@ -145,15 +158,24 @@ class Launch:
             code.function(starts[0])
         elif division.is_joint:
             self._walk_jointly(together)
+        elif division.pieces:
+            self._walk_in_turns(together)
         elif together is None and starts:
             run_together(code.address, code.function, starts, self._flags)
         elif together is not None and division.is_assisted:
             self._walk_assisted(together)
-        elif together is not None and division.pieces:
-            walks = list(zip(starts, division.pieces, strict=True))
-            together.walk(code.address, walks, _FIRST)
         elif together is not None:
             together.run_calls(self._calls)
+
+    def _walk_in_turns(self, together: Team | None) -> None:
+        """In pieces; where the team is gone, one thread for each shard from the first step to the last."""
+        division, count = self._division, self._division.threads
+        if together is not None and self._turns is not None:
+            self._turns.run()
+            return
+        for frame in self._frames[:count]:
+            frame[_FIRST], frame[_FIRST + 1] = division.first, division.last
+        run_together(self._code.address, self._code.function, self._starts[:count], self._flags[:count])
 
     def _walk_assisted(self, together: Team) -> None:
         """Ask another thread of the team for help, unless help has lately come too late."""

@@ -18,8 +18,8 @@ from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import Matrix
 
 _ALIGNMENT = 64
-_WORTH_SHARING = 1 << 19
-"""Bytes of panels that several threads pack: 50 µs for one of them."""
+_WORTH_SHARING = 1 << 17
+"""Bytes of panels that several threads pack: 10 to 20 µs for one of them."""
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """Rows cut into shards: contiguous, of about equal cost.
 
-A shard is for one thread from the first step to the last; or, where there is much to do, its steps are cut into pieces,
-and there are more shards than threads. Then a thread that is slower than others, because somebody else wants its
-processor or because it is of a slower kind, does fewer pieces, and nobody waits for it.
+A shard is for one thread from the first step to the last. Where there is much to do its steps are cut into pieces:
+between two of them a thread that is slower than others, because somebody else wants its processor or because it is of a
+slower kind, can hand over half of its rows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,16 @@ woken up. A second one gets some work from two shards of this size on.
 MULTIPLY_ADD, NUMBER = 0.02, 0.2
 """Nanoseconds for a multiply-add of a row, and for any other number."""
 PIECES = 24
-"""Of a shard that threads take turns at."""
+"""Of a shard whose rows may be divided on the way."""
 HELP_NANOSECONDS = 25_000
 """Work ahead of a loop that another thread is asked to do."""
 PIECES_NANOSECONDS = 4e6
 RAGGED_PIECES_NANOSECONDS = 4e7
 """Work that is worth cutting into pieces; where lengths differ, at every call anew, and only much of it is."""
-PIECES_ROWS = 8
-"""A shard of fewer rows is slow to multiply, and is not made for the sake of pieces."""
+HALF_ROWS = 4
+"""A half of fewer rows is slow to multiply, and is not made."""
+HALVINGS = 2
+"""How often a shard can be divided."""
 
 
 def multiply_adds(program: LoopProgram) -> int:
@@ -65,11 +68,24 @@ def is_worth_help(nanoseconds: float) -> bool:
     return nanoseconds >= HELP_NANOSECONDS
 
 
-def shards_in_pieces(threads: int, rows: int, nanoseconds: float, *, is_ragged: bool) -> int:
-    """How many shards to cut into pieces, for so many threads: 0 if whole ones serve as well."""
-    shards = min(threads + (threads + 1) // 2, rows // PIECES_ROWS)
-    worth = nanoseconds >= (RAGGED_PIECES_NANOSECONDS if is_ragged else PIECES_NANOSECONDS)
-    return shards if 1 < threads < shards and worth else 0
+def is_worth_pieces(nanoseconds: float, *, is_ragged: bool) -> bool:
+    """Whether so much work should go in pieces."""
+    return nanoseconds >= (RAGGED_PIECES_NANOSECONDS if is_ragged else PIECES_NANOSECONDS)
+
+
+def with_halves(shards: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Shards, then their halves and the halves of these, if they have rows enough; the first half of each, or 0."""
+    ranges, firsts, whole = list(shards), list[int](), list(shards)
+    for _ in range(HALVINGS):
+        halves: list[tuple[int, int]] = []
+        for start, stop in whole:
+            is_divided = stop - start >= 2 * HALF_ROWS
+            firsts.append(len(ranges) + len(halves) if is_divided else 0)
+            middle = (start + stop + 1) // 2
+            halves += [(start, middle), (middle, stop)] if is_divided else []
+        ranges += halves
+        whole = halves
+    return ranges, firsts + [0] * len(whole)
 
 
 def cut_steps(active: NDArray[np.int64], start: int, stop: int, *, reverse: bool) -> array[int]:

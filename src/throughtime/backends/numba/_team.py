@@ -70,70 +70,6 @@ call:
   call void @share(ptr %list)
   ret void
 }
-
-; The same for walks in pieces: whoever is free goes on with the walk that has most pieces left, and nobody is at.
-; The list has the function, the slot of the first step in a frame (that of the last one follows), how many walks there
-; are, and for each: twice the pieces left, and one more while somebody is at it; all pieces; the frame; the steps.
-define void @share_pieces(ptr %list) {
-entry:
-  %slot_slot = getelementptr i64, ptr %list, i64 1
-  %count_slot = getelementptr i64, ptr %list, i64 2
-  %walks = getelementptr i64, ptr %list, i64 3
-  %function = load ptr, ptr %list, align 8
-  %slot = load i64, ptr %slot_slot, align 8
-  %count = load i64, ptr %count_slot, align 8
-  br label %choose
-choose:
-  br label %look
-look:
-  %index = phi i64 [ 0, %choose ], [ %next, %look ]
-  %best = phi ptr [ null, %choose ], [ %better, %look ]
-  %most = phi i64 [ 0, %choose ], [ %more, %look ]
-  %place = mul i64 %index, 4
-  %walk = getelementptr i64, ptr %walks, i64 %place
-  %state = load atomic i64, ptr %walk acquire, align 8
-  %busy = trunc i64 %state to i1
-  %longer = icmp sgt i64 %state, %most
-  %free = xor i1 %busy, true
-  %take = and i1 %free, %longer
-  %better = select i1 %take, ptr %walk, ptr %best
-  %more = select i1 %take, i64 %state, i64 %most
-  %next = add i64 %index, 1
-  %again = icmp slt i64 %next, %count
-  br i1 %again, label %look, label %chosen
-chosen:
-  %none = icmp eq ptr %better, null
-  br i1 %none, label %end, label %claim
-claim:
-  %claimed = add i64 %more, 1
-  %change = cmpxchg ptr %better, i64 %more, i64 %claimed acquire monotonic, align 8
-  %mine = extractvalue { i64, i1 } %change, 1
-  br i1 %mine, label %run, label %choose
-run:
-  %pieces_slot = getelementptr i64, ptr %better, i64 1
-  %frame_slot = getelementptr i64, ptr %better, i64 2
-  %steps_slot = getelementptr i64, ptr %better, i64 3
-  %pieces = load i64, ptr %pieces_slot, align 8
-  %frame = load ptr, ptr %frame_slot, align 8
-  %steps = load ptr, ptr %steps_slot, align 8
-  %left = lshr i64 %more, 1
-  %done = sub i64 %pieces, %left
-  %pair = mul i64 %done, 2
-  %first_place = getelementptr i64, ptr %steps, i64 %pair
-  %last_place = getelementptr i64, ptr %first_place, i64 1
-  %first = load i64, ptr %first_place, align 8
-  %last = load i64, ptr %last_place, align 8
-  %first_target = getelementptr i64, ptr %frame, i64 %slot
-  %last_target = getelementptr i64, ptr %first_target, i64 1
-  store i64 %first, ptr %first_target, align 8
-  store i64 %last, ptr %last_target, align 8
-  call void %function(ptr %frame)
-  %fewer = sub i64 %more, 2
-  store atomic i64 %fewer, ptr %better release, align 8
-  br label %choose
-end:
-  ret void
-}
 """
 
 _COUNT = 3
@@ -147,7 +83,6 @@ class Team:
     library: object
     share: int
     share_at_once: int
-    share_pieces: int
     number: int
     size: int
     parallel: Callable[[int, int, int, int], None]
@@ -157,12 +92,12 @@ class Team:
         return array("q", (function, self.number, self.size, len(arguments), *arguments))
 
     def run_calls(self, calls: array[int]) -> None:
-        self.parallel(self.share, calls.buffer_info()[0], torch.get_num_threads(), 0)
+        self.call_all(self.share, calls)
 
     def run_at_once(self, calls: array[int]) -> bool:
         """The same for calls that wait for each other; without as many threads as calls nothing is done, and False."""
         count = calls[_COUNT]
-        self.parallel(self.share_at_once, calls.buffer_info()[0], torch.get_num_threads(), 0)
+        self.call_all(self.share_at_once, calls)
         was_run, calls[_COUNT] = calls[_COUNT] == count, count
         return was_run
 
@@ -170,16 +105,9 @@ class Team:
         """Call the function at an address once for each argument."""
         self.run_calls(self.calls(function, arguments))
 
-    def walk(self, function: int, walks: Sequence[tuple[int, array[int]]], slot: int) -> None:
-        """Call the function for all pieces of some walks, in order within each: a frame, and two numbers a piece.
-
-        The numbers go to a slot of the frame, and to the next one.
-        """
-        numbers = [function, slot, len(walks)]
-        for frame, pieces in walks:
-            numbers += (len(pieces), len(pieces) // 2, frame, pieces.buffer_info()[0])
-        calls = array("q", numbers)
-        self.parallel(self.share_pieces, calls.buffer_info()[0], torch.get_num_threads(), 0)
+    def call_all(self, function: int, numbers: array[int]) -> None:
+        """Call the function at an address in every thread, with the same list of numbers."""
+        self.parallel(function, numbers.buffer_info()[0], torch.get_num_threads(), 0)
 
 
 @functools.cache
@@ -198,8 +126,8 @@ def team() -> Team | None:
     parallel = openmp.GOMP_parallel
     parallel.restype, parallel.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     library = load(_ASSEMBLY)
-    share, share_at_once, share_pieces = map(library.address, ("share", "share_at_once", "share_pieces"))
-    return Team(library, share, share_at_once, share_pieces, number, size, parallel)
+    share, share_at_once = map(library.address, ("share", "share_at_once"))
+    return Team(library, share, share_at_once, number, size, parallel)
 
 
 def _openmp_library() -> str | None:
