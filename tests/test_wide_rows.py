@@ -129,6 +129,8 @@ WORDS: dict[str, Callable[[Tensor], Tensor]] = {
     "attention with shared keys": lambda m: functional.scaled_dot_product_attention(
         m.view(-1, 2, 4, 3), *[m.view(-1, 1, 8, 3)] * 2, enable_gqa=True
     ).view(-1, 4, 6),
+    "cumulated": lambda m: m.softmax(2).cumsum(-1) + torch.cumsum(m, 1) / 4,
+    "triangles": lambda m: m + (m @ m.transpose(1, 2)).tril(-1) @ m.triu(1),
     "every third": lambda m: torch.slice_scatter(m, m[:, :, ::3] ** 2, 2, 0, 6, 3),
     "heads": lambda m: m * torch.einsum("bhd,bhsd->bhs", m[:, :2, :3], m.view(-1, 2, 4, 3)).sum(1)[..., None],
     "several sums": lambda m: m - m.unflatten(2, (2, 3)).mean((1, 3), keepdim=True).expand(-1, 4, 2, 3).flatten(2),

@@ -174,5 +174,36 @@ REPLACED: dict[str, Callable[..., Any]] = {
 }
 """By name: torch has several Python objects for one function."""
 
-BY_AXES: dict[str, Callable[..., Any]] = {**PRODUCTS, "einsum": einsum}
+MOST_SUMMED = 64
+"""Of how many features each may be summed with all before it."""
+
+
+def cumsum(axes: RowAxes, original: Callable[..., Any], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Everything up to each place, summed up there: kernels have sums, and know no order within a row."""
+    axis, dim = axes.of(torch.Size((*x.shape, 1))), dim % max(x.ndim, 1)
+    given = x if dtype is None else x.to(dtype)
+    if axis is None or dim == axis or x.shape[dim] > MOST_SUMMED or not given.is_floating_point():
+        summed: Tensor = original(x, dim, dtype=dtype)
+        return summed
+    up_to = torch.ones(x.shape[dim], x.shape[dim], dtype=torch.bool, device=x.device).tril()
+    return torch.where(up_to, given.movedim(dim, -1).unsqueeze(-2), 0.0).sum(-1).movedim(-1, dim)
+
+
+def _triangle(axes: RowAxes, original: Callable[..., Any], x: Tensor, diagonal: int = 0) -> Tensor:
+    """`tril` and `triu` of the matrices of rows: zeros in the place of the other half."""
+    axis = axes.of(torch.Size((*x.shape, 1)))
+    if axis is None or axis >= x.ndim - 2 or x.dtype == torch.bool:
+        other: Tensor = original(x, diagonal)
+        return other
+    kept = original(torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device), diagonal)
+    return torch.where(kept, x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+BY_AXES: dict[str, Callable[..., Any]] = {
+    **PRODUCTS,
+    "einsum": einsum,
+    "cumsum": cumsum,
+    "tril": _triangle,
+    "triu": _triangle,
+}
 """The same for those that ask where rows are; each is told that, and what it stands for."""
