@@ -20,7 +20,7 @@ from throughtime._errors import (
 from throughtime._tensors import rowwise
 from throughtime.cells._base import check_cell
 from throughtime.decode._attention_state import AttentionWrapperState
-from throughtime.decode._basic import check_output_layer
+from throughtime.decode._basic import check_output_layer, layered
 from throughtime.decode._beam_step import best_continuations, coverage_penalty
 from throughtime.decode._decoder import Decoder
 from throughtime.decode._embedding import Lookup, check_end_token, check_start_tokens
@@ -180,7 +180,7 @@ class BeamSearchDecoder(Decoder):
         merged_state = _nest.map_leaves(self._merged, state.cell_state)
         outputs, cell_state = self.cell(_nest.map_leaves(self._merged, inputs), merged_state)
         if self.output_layer is not None:
-            outputs = self.output_layer(outputs)
+            outputs = layered(self.output_layer, outputs)
         cell_state = _nest.map_leaves(self._apart, cell_state)
         step_log_probs = torch.log_softmax(self._check_logits(outputs), -1)
         attended = self._attended(state, cell_state)
