@@ -29,6 +29,14 @@
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const tell = (node, text) => make(node, "p", { class: "note" }, text);
   const whole = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : round(value));
+  // How much room a text takes, nearly: letters of East Asia are twice as wide as others.
+  const span = (text, letter = 6.6) => letter * [...text].reduce((sum, one) => sum + (one > "\u2e7f" ? 2 : 1), 0);
+  const short = (text, most) => ([...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text);
+  // A text that is shortened says all of itself when it is pointed at.
+  const label = (svg, attributes, text, most = 20) => {
+    const node = make(svg, "text", attributes, short(text, most));
+    if (short(text, most) !== text) make(node, "title", {}, text);
+  };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const rgb = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
   const mix = (from, to, part) => from.map((value, place) => Math.round(value + (to[place] - value) * part));
@@ -37,7 +45,9 @@
     tip.textContent = text;
     tip.classList.add("on");
     const box = tip.getBoundingClientRect();
-    const left = Math.min(event.clientX + 14, innerWidth - box.width - 8);
+    // Without what a scroll bar takes; where there is no room to the right of the pointer, to the left of it.
+    const beside = event.clientX + 14, edge = document.documentElement.clientWidth - 12;
+    const left = beside + box.width > edge ? Math.min(event.clientX - 14, edge) - box.width : beside;
     const above = event.clientY + 18 + box.height > innerHeight;
     tip.style.left = `${Math.max(8, left)}px`;
     tip.style.top = `${above ? event.clientY - box.height - 12 : event.clientY + 18}px`;
@@ -275,23 +285,30 @@
   const confusion = ({ names, matrix, totals, total: all, classes }) => {
     const node = section("confusion", "Which class is taken for which", "Rows are what it is, columns what the model says. The diagonal is right; everything else is a confusion.");
     const box = card(node, `${all.toLocaleString("en")} held-out ${data.unit || "sequences"}`, true);
-    const size = names.length, cell = size > 24 ? 16 : size > 12 ? 26 : 38, left = Math.min(150, 16 + 7 * Math.max(...names.map((name) => name.length)));
-    const W = left + size * cell + 10, H = size * cell + 34;
+    const size = names.length, widest = Math.max(...names.map((name) => span(short(name, 20))));
+    const left = 16 + Math.min(150, widest);
+    // As large as there is room, within reason; columns are named along their width, or else aslant.
+    const cell = Math.max(16, Math.min(88, Math.max(24, 560 / size), (room(box.node) - left - 10) / size)), aslant = widest > cell - 6;
+    const below = aslant ? 14 + 0.71 * Math.min(widest, span("m".repeat(14))) : 16;
+    const W = left + size * cell + 10, H = size * cell + below + 18;
     const scroll = make(box.node, "div", { class: "scroll" });
-    const svg = make(scroll, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "confusion matrix", style: `max-width: ${Math.max(W * 1.25, 300)}px; margin: 0 auto` });
+    const svg = make(scroll, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "confusion matrix", style: `width: ${W}px; margin: 0 auto` });
     matrix.forEach((row, is) => {
       // Of all that was said of it, also by classes that are not shown.
       const total = totals[is];
-      make(svg, "text", { x: left - 8, y: is * cell + cell / 2, "text-anchor": "end", "dominant-baseline": "central" }, names[is].slice(0, 20));
+      label(svg, { x: left - 8, y: is * cell + cell / 2, "text-anchor": "end", "dominant-baseline": "central" }, names[is]);
       row.forEach((count, said) => {
         const part = count / (total || 1), right = is === said;
         const rect = make(svg, "rect", { x: left + said * cell, y: is * cell, width: cell - 1.5, height: cell - 1.5, rx: 3, style: `fill: var(${right ? "--a" : "--b"}); fill-opacity: ${count ? 0.1 + 0.85 * part : 0.03}` });
         rect.addEventListener("pointermove", (event) => say(event, `is ${names[is]}, taken for ${names[said]}\n${count} of ${total} (${percent(part)})`));
         rect.addEventListener("pointerleave", hush);
-        if (count && cell > 20) make(svg, "text", { class: "cell-text", x: left + said * cell + cell / 2, y: is * cell + cell / 2, style: `fill: ${part > 0.55 ? "var(--card)" : "var(--ink)"}` }, count);
+        if (count && span(String(count), 7) < cell - 3) make(svg, "text", { class: "cell-text", x: left + said * cell + cell / 2, y: is * cell + cell / 2, style: `fill: ${part > 0.55 ? "var(--card)" : "var(--ink)"}` }, count);
       });
     });
-    names.forEach((name, place) => { if (cell > 20 && name.length < 6) make(svg, "text", { x: left + place * cell + cell / 2, y: size * cell + 16, "text-anchor": "middle" }, name); });
+    names.forEach((name, place) => {
+      const x = left + place * cell + cell / 2, y = size * cell + 14;
+      label(svg, aslant ? { x: x + 4, y, "text-anchor": "end", transform: `rotate(-45 ${x + 4} ${y})` } : { x, y, "text-anchor": "middle" }, name, aslant ? 14 : 20);
+    });
     make(svg, "text", { x: W - 10, y: H - 3, "text-anchor": "end" }, "said →");
     if (classes > size) tell(box.node, `${size} of ${classes.toLocaleString("en")} classes are shown: those most often confused, and after them the most frequent. The others are left out, but shares are of everything.`);
   };
