@@ -125,8 +125,8 @@ class BeamSearchDecoder(Decoder):
         self.cell = cell
         self.output_layer = output_layer
         self._embedding = Lookup(embedding)
-        self._start_tokens = check_start_tokens(start_tokens, self._embedding.device)
-        self._end_token = check_end_token(end_token)
+        self._start_tokens = check_start_tokens(start_tokens, self._embedding)
+        self._end_token = check_end_token(end_token, self._embedding)
         self.beam_width = check_positive_int("beam_width", beam_width)
         self._length_weight = check_number("length_penalty_weight", length_penalty_weight)
         self._coverage_weight = check_number("coverage_penalty_weight", coverage_penalty_weight)
@@ -265,7 +265,10 @@ class BeamSearchDecoder(Decoder):
             what, fix = "Expected outputs to be a single tensor", "Give one number for each token."
             raise TypeError(problem(what, got=type_name(outputs), expected="logits [B * W, V]", fix=fix))
         if not 0 <= self._end_token < outputs.shape[1]:
-            what, fix = "`end_token` is no token of the outputs", "Make the outputs as wide as the vocabulary."
+            what, fix = (
+                "`end_token` is no token of the outputs",
+                "A beam ends with one; outputs are one for each token.",
+            )
             expected = f"0 to {outputs.shape[1] - 1}"
             raise InvalidArgumentError(problem(what, got=self._end_token, expected=expected, fix=fix))
         logits: Tensor = self._apart(outputs)
