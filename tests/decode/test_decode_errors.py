@@ -295,12 +295,6 @@ ATTENTION: list[Row] = [
         tt.InvalidArgumentError,
         r"All values in `memory_sequence_length` must be greater than zero: got \[0, 2\]",
     ),
-    (
-        "memory too short",
-        lambda: decode.LuongAttention(U, MEMORY, [S + 1, 2]),
-        tt.InvalidArgumentError,
-        rf"`memory_sequence_length` is longer than the memory: got \[{S + 1}, 2\], expected lengths of at most {S}",
-    ),
     ("memory without steps", lambda: decode.LuongAttention(U, MEMORY[:, :0]), tt.InvalidArgumentError, "has no steps"),
     ("memory of numbers", lambda: decode.LuongAttention(U, MEMORY[0]), ValueError, "`memory` must hold vectors"),
     ("memory of two", lambda: decode.LuongAttention(U, [MEMORY, MEMORY]), TypeError, "`memory` must be one tensor"),
@@ -380,12 +374,7 @@ ATTENTION: list[Row] = [
 ]
 REST: list[Row] = [
     ("scalar", lambda: decode.tile_batch(torch.tensor(1.0), 2), ValueError, "`t` has no rows to repeat"),
-    (
-        "no times",
-        lambda: decode.tile_batch(MEMORY, 0),
-        ValueError,
-        "`multiplier` is too small.*It is the `beam_width` of the decoder, at least 1",
-    ),
+    ("no times", lambda: decode.tile_batch(MEMORY, 0), ValueError, "`multiplier` is too small"),
     (
         "flat tree",
         lambda: decode.gather_tree(torch.zeros(2, 2), torch.zeros(2, 2), [2], 0),

@@ -57,10 +57,5 @@ def _mask(memory: Tensor, memory_sequence_length: Any) -> Tensor:
         what = "All values in `memory_sequence_length` must be greater than zero"
         fix = "Leave rows without anything to attend to out of the batch."
         raise InvalidArgumentError(problem(what, got=lengths, expected="lengths of at least 1", fix=fix))
-    steps = memory.shape[1]
-    if any(length > steps for length in lengths):
-        what = "`memory_sequence_length` is longer than the memory"
-        fix = "Pass the lengths of the outputs that are attended to, after whatever shortens or cuts them."
-        raise InvalidArgumentError(problem(what, got=lengths, expected=f"lengths of at most {steps}", fix=fix))
-    ends = torch.tensor(lengths, device=memory.device)
+    ends = torch.tensor(lengths, device=memory.device).clamp(max=memory.shape[1])
     return torch.arange(memory.shape[1], device=memory.device) < ends.unsqueeze(1)

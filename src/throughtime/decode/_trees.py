@@ -25,10 +25,7 @@ def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
     >>> tt.decode.tile_batch(torch.tensor([[1], [2]]), 2).tolist()
     [[1], [1], [2], [2]]
     """
-    try:
-        multiplier = check_positive_int("multiplier", multiplier)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{error} It is the `beam_width` of the decoder, at least 1.") from None
+    multiplier = check_positive_int("multiplier", multiplier)
 
     def tiled(leaf: Any) -> Any:
         if isinstance(leaf, TensorArray) and not leaf.size():
