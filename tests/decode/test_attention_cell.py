@@ -79,7 +79,7 @@ def test_it_is_compiled(kind: str) -> None:
     state = cell.zero_state(B, torch.float64)
     inputs = torch.randn(B, T, X, dtype=torch.float64)
     plan = tt.explain(cell, inputs, LENGTHS, state, dtype=torch.float64)
-    assert plan.backend == ("aten" if kind in ("bahdanau monotonic", "hardmax") else "numba"), plan.reasons
+    assert plan.backend == ("aten" if kind == "hardmax" else "numba"), plan.reasons
 
 
 def test_a_memory_of_any_length_is_compiled() -> None:
