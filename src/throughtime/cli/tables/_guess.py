@@ -93,7 +93,11 @@ def guess(found: Survey, said: Said) -> Guess:
             expected="one row a text" if said.task == GENERATE else "two columns of text, one row a pair",
             fix="Name them with `--inputs` and `--target`, or choose another task.",
         )
-    return _long_guess(found, said, free, order, split, reasons)
+    if order is None:
+        order = next((fact.name for fact in free if fact.tells_time and not _is_asked_for(fact, said)), None)
+        free = [fact for fact in free if fact.name != order]
+        reasons |= {} if order is None else {order: "order of steps: dates that go forward"}
+    return _long_guess(found, said, _not_unique(free, said, reasons), order, split, reasons)
 
 
 def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, str]) -> list[Facts]:
@@ -103,6 +107,17 @@ def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, 
             _refuse_empty(found, fact)
     reasons |= {fact.name: LEFT_OUT for fact in free if fact.is_empty}
     return [fact for fact in free if not fact.is_empty]
+
+
+def _not_unique(free: list[Facts], said: Said, reasons: dict[str, str]) -> list[Facts]:
+    """The columns from which something can be learned; what differs in every row says nothing of the next one."""
+    unique = [fact for fact in free if fact.is_unique and not _is_asked_for(fact, said)]
+    reasons |= {fact.name: "left out: different in nearly every row" for fact in unique}
+    return [fact for fact in free if fact not in unique]
+
+
+def _is_asked_for(fact: Facts, said: Said) -> bool:
+    return fact.name in (*said.inputs, *said.target, *said.categories)
 
 
 def _texts_in_rows(found: Survey, said: Said, free: list[Facts]) -> tuple[str, str | None] | None:

@@ -82,10 +82,19 @@ class Layout:
         }
         return Layout(**{**values, **columns})
 
+    def unfitted(self) -> Layout:
+        """The same roles, before anything is known of what the columns hold."""
+        inputs, targets = (
+            tuple(Column(column.name, column.kind, tokens=column.tokens) for column in columns)
+            for columns in (self.inputs, self.targets)
+        )
+        return dataclasses.replace(self, inputs=inputs, targets=targets)
+
     def check(self, table_columns: list[str], path: Path, *, with_targets: bool) -> None:
         """The columns that are needed are there."""
         needed = [column.name for column in self.inputs] + ([self.sequence] if self.sequence else [])
-        needed += [column.name for column in self.targets] if with_targets else []
+        if with_targets:
+            needed += [*(column.name for column in self.targets), *filter(None, (self.order, self.split))]
         for name in needed:
             if name not in table_columns:
                 refuse(

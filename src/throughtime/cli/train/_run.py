@@ -18,9 +18,10 @@ import throughtime as tt
 from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._options import Columns
-from throughtime.cli.tables import Layout, Survey, open_table, survey
+from throughtime.cli.tables import Layout, open_table, survey
 from throughtime.cli.tables._fingerprint import Fingerprint, check_unchanged, fingerprint
-from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE, check_said, guess, sequence_column
+from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
+from throughtime.cli.tables._look import look_over
 from throughtime.cli.tasks._examples import Example, Examples, read_examples
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
@@ -132,8 +133,7 @@ def go_on(folder: Path, device: torch.device) -> None:
             expected, fix = "the file that it learns from", "Bring it back."
             refuse(f"{folder} cannot go on", got=f"no {plan.file}", expected=expected, fix=fix)
         check_unchanged(plan.file, plan.data)
-        found, layout, _ = look_over(plan.file, plan.said)
-        examples = read_examples(found.table, layout, together=found.together, seed=plan.seed)
+        examples = read_again(plan)
         if examples.layout != plan.layout:
             refuse(
                 f"{plan.file.name} has changed since the run began",
@@ -155,13 +155,12 @@ def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
         raise
 
 
-def look_over(path: Path, said: Columns) -> tuple[Survey, Layout, dict[str, str]]:
-    """What a file holds, and what each column is for."""
-    table = open_table(path)
-    check_said(table, said)
-    found = survey(table, sequence_column(table, said), frozenset((*said.categories, *said.ignore)))
-    layout, reasons = guess(found, said)
-    return found, layout, reasons
+def read_again(plan: Plan) -> Examples:
+    """The examples of a run that began before, by the roles that its columns had then, whatever one would guess now."""
+    table, layout = open_table(plan.file), plan.layout.unfitted()
+    layout.check(table.columns, plan.file, with_targets=True)
+    found = survey(table, layout.sequence, frozenset((*plan.said.categories, *plan.said.ignore)))
+    return read_examples(table, layout, together=found.together, seed=plan.seed)
 
 
 def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: tt.train.Worker) -> None:
