@@ -227,8 +227,14 @@ def test_translated_texts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate", "T"], "'T' has an unknown token: got 'T', expected ' ', '.', 'a', 'c', 'e', 'h', 'm', 'n', 'o'"),
-        (["translate", "ax"], "'ax' has an unknown token: got 'x', expected 'a', 'b', 'c', 'd'. Leave it out."),
+        (
+            ["generate", "T"],
+            "'T' has an unknown character: got 'T', expected what was met in training: ' ', '.', 'a', 'c', 'e', 'h'",
+        ),
+        (
+            ["translate", "ax"],
+            "'ax' has an unknown character: got 'x', expected what was met in training: 'a', 'b', 'c', 'd'.",
+        ),
         (["generate", "--length", "0"], "`--length` is too small"),
         (["generate", "--temperature", "-1"], "`--temperature` is out of range"),
         (["generate", "--top-p", "1.5"], "`--top-p` is not a probability"),

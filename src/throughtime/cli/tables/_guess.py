@@ -45,6 +45,10 @@ def check_said(table: Table, said: Said) -> None:
     """Every column that was named is there, and the task is one of ours."""
     if said.task is not None and said.task not in TASKS:
         refuse("`--task` is unknown", got=repr(said.task), expected=" or ".join(TASKS), fix="Leave it out to guess.")
+    for kind in said.tokens:
+        if kind not in (WORDS, CHARACTERS):
+            fix = "Leave it out to guess."
+            refuse("`--tokens` is unknown", got=repr(kind), expected=f"{WORDS} or {CHARACTERS}", fix=fix)
     flags = {"sequence": [said.sequence], "split": [said.split], "order": [said.order]}
     flags |= {flag: list(getattr(said, flag)) for flag in ("target", "inputs", "ignore", "categories")}
     for flag, names in flags.items():
@@ -162,23 +166,42 @@ def _text_guess(
     source, target = texts
     inputs = (_text_column(found.facts[source], said),)
     if target is not None:
-        wanted = _text_column(found.facts[target], said)
+        wanted = _text_column(found.facts[target], said, 1)
+        _check_tokens(said, TRANSLATE)
         reasons |= {source: f"source: {inputs[0].tokens}", target: f"target: {wanted.tokens}"}
         return Guess(Layout(TRANSLATE, inputs, (wanted,), split=split), reasons)
     label = next(iter(said.target), None) or _named(found.table.columns, TARGET_NAMES, said)
     if said.task == CLASSIFY and label is None:
         _refuse_target(found, "a column of classes")
-    if label is None or said.task == GENERATE:
+    generates = label is None or said.task == GENERATE
+    _check_tokens(said, GENERATE if generates else CLASSIFY)
+    if label is None or generates:
         reasons[source] = "text to learn to write"
         return Guess(Layout(GENERATE, (Column(source, TEXT),), (), split=split), reasons)
     reasons[source], reasons[label] = f"text: {inputs[0].tokens}", "the class of each text"
     return Guess(Layout(CLASSIFY, inputs, (Column(label, CATEGORY),), split=split), reasons)
 
 
-def _text_column(fact: Facts, said: Said) -> Column:
-    """A text is split into words where most cells have several, into characters elsewhere."""
-    words = fact.spaced > fact.rows / 2 and fact.name not in said.categories
-    return Column(fact.name, TEXT, tokens=WORDS if words else CHARACTERS)
+def _text_column(fact: Facts, said: Said, place: int = 0) -> Column:
+    """A text is split into words where most cells have several, into characters elsewhere; or as was said.
+
+    Of texts that are mostly figures, such as dates, words are the wrong parts: another day or year was never seen,
+    but all its digits were.
+    """
+    words = fact.spaced > fact.rows / 2 and fact.figures <= fact.tokens / 3 and fact.name not in said.categories
+    tokens = WORDS if words else CHARACTERS
+    return Column(fact.name, TEXT, tokens=said.tokens[min(place, len(said.tokens) - 1)] if said.tokens else tokens)
+
+
+def _check_tokens(said: Said, task: str) -> None:
+    """Texts to read or to translate have parts to choose; there is one choice for each text."""
+    if said.tokens and task not in (TRANSLATE, CLASSIFY):
+        expected, fix = "texts to translate or to classify", "Leave it out."
+        refuse("`--tokens` is for texts in rows", got=f"a task to {task}", expected=expected, fix=fix)
+    if len(said.tokens) > (2 if task == TRANSLATE else 1):
+        expected = "one, or one for the source and one for the target" if task == TRANSLATE else "one"
+        got = counted(len(said.tokens), "kind")
+        refuse("`--tokens` has too many kinds", got=got, expected=expected, fix="Leave the others out.")
 
 
 def _long_guess(
@@ -187,6 +210,9 @@ def _long_guess(
     """One row a step."""
     empty = [fact for fact in found.facts.values() if reasons.get(fact.name) == LEFT_OUT]
     targets, task = _long_targets(found, said, free, empty)
+    if said.tokens:
+        expected, fix = "one row a text", "Leave it out."
+        refuse("`--tokens` is for texts in rows", got=f"rows that are steps, to {task}", expected=expected, fix=fix)
     # What is forecast is also what is known of the past.
     known = set(targets) if task == FORECAST else set()
     wished = {fact.name for fact in free if not said.inputs or fact.name in said.inputs} - set(targets)

@@ -21,6 +21,8 @@ STRAY = 0.05
 MANY = 200
 # In a small table a single one is more than that, and a mistake all the same if there are so many cells.
 _FEW = 4
+# Between spaces: digits and marks, but no letter, as in `6,` and `12:30`.
+_FIGURES = re.compile(r"(?<!\S)(?=\S*\d)(?:[\d_]|[^\w\s])+(?!\S)")
 _WITH_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -44,6 +46,8 @@ class Facts:
     longest: int = 0
     characters: int = 0
     spaced: int = 0
+    tokens: int = 0
+    figures: int = 0
     steady: bool = True
     # Dates that go forward within every sequence, and dates that do not.
     tells_time: bool = False
@@ -103,7 +107,10 @@ class Facts:
             self._take_numbers(np.array([number_of(text) for text in values[good]]), lines[good])
         self.longest = max(self.longest, *map(len, values))
         self.characters += sum(map(len, values))
-        self.spaced += sum(" " in text.strip() for text in values)
+        spaced = [text for text in values if " " in text.strip()]
+        self.spaced += len(spaced)
+        self.tokens += sum(len(text.split()) for text in spaced)
+        self.figures += sum(len(_FIGURES.findall(text)) for text in spaced)
 
     def _take_numbers(self, numbers: Values, lines: Values) -> None:
         wild = np.abs(numbers) > LARGEST
