@@ -14,6 +14,7 @@ from rich.text import Text
 import throughtime as tt
 from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._outputs import SCREEN, naming
 from throughtime.cli.tables import Column, Layout
 from throughtime.cli.tables._guess import GENERATE, TRANSLATE
 from throughtime.cli.tables._layout import WORDS
@@ -42,18 +43,27 @@ def write(
     saved = load(run, place)
     check_useful(saved.layout.task, given)
     if saved.layout.task == GENERATE:
-        column, console = saved.layout.inputs[0], Console(highlight=False, soft_wrap=True)
-        for prompt in texts or [""]:
-            check_known(prompt, column)
-            for text in generate(saved.model, column, prompt, samples, length, Style(*style), seed):
-                console.print(Text.assemble((prompt, "bold"), text[len(prompt) :]), end="\n\n" if samples > 1 else "\n")
+        with naming(SCREEN):
+            show_texts(saved.model, saved.layout.inputs[0], texts, length, samples, Style(*style), seed)
     elif saved.layout.task == TRANSLATE:
         if not texts:
             refuse("nothing to translate", got="no TEXT", expected="one or more", fix="Give them after the run.")
-        show_translations(saved.model, saved.layout, texts, *beams, place)
+        with naming(SCREEN):
+            show_translations(saved.model, saved.layout, texts, *beams, place)
     else:
         fix = f"Say `throughtime predict {run} FILE`."
         refuse(f"{run} does not write", got=f"a model to {saved.layout.task}", expected="one that writes", fix=fix)
+
+
+def show_texts(
+    model: Any, column: Column, prompts: list[str], length: int, samples: int, style: Style, seed: int
+) -> None:
+    """What follows each beginning."""
+    console = Console(highlight=False, soft_wrap=True)
+    for prompt in prompts or [""]:
+        check_known(prompt, column)
+        for text in generate(model, column, prompt, samples, length, style, seed):
+            console.print(Text.assemble((prompt, "bold"), text[len(prompt) :]), end="\n\n" if samples > 1 else "\n")
 
 
 def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, best: int, place: torch.device) -> None:

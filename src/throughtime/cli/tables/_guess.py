@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns as Said
 from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
@@ -57,7 +57,7 @@ def check_said(table: Table, said: Said) -> None:
                 refuse(
                     f"`--{flag}` names no column of {table.path.absolute().name}",
                     got=repr(name),
-                    expected=", ".join(table.columns)[:120],
+                    expected=listed(table.columns),
                     fix="Check the spelling.",
                 )
     for name in said.ignore:
@@ -93,7 +93,7 @@ def guess(found: Survey, said: Said) -> Guess:
     if said.task in (GENERATE, TRANSLATE):
         refuse(
             f"{found.table.path} has no text to {said.task}",
-            got=f"columns {', '.join(columns)[:80]}",
+            got=f"columns {listed(columns)}",
             expected="one row a text" if said.task == GENERATE else "two columns of text, one row a pair",
             fix="Name them with `--inputs` and `--target`, or choose another task.",
         )
@@ -226,7 +226,7 @@ def _long_guess(
     if not inputs:
         refuse(
             f"{found.table.path} has nothing to learn from",
-            got=f"columns {', '.join(found.table.columns)[:80]}",
+            got=f"columns {listed(found.table.columns)}",
             expected="at least one input column besides the target",
             fix="Name them with `--inputs`.",
         )
@@ -332,7 +332,7 @@ def _refuse_empty(found: Survey, fact: Facts) -> NoReturn:
 def _refuse_target(found: Survey, expected: str) -> NoReturn:
     refuse(
         f"{found.table.path} has no target",
-        got=f"columns {', '.join(found.table.columns)[:80]}",
+        got=f"columns {listed(found.table.columns)}",
         expected=expected,
         fix="Name it with `--target`.",
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli.tables._table import Piece, Table, Values
 
 NUMBER, CATEGORY, TEXT = "number", "category", "text"
@@ -99,7 +99,7 @@ class Layout:
             if name not in table_columns:
                 refuse(
                     f"{path} lacks the column `{name}`",
-                    got=", ".join(table_columns)[:120],
-                    expected=f"the columns the model was trained on: {', '.join(needed)[:120]}",
+                    got=listed(table_columns),
+                    expected=f"the columns the model was trained on: {listed(needed)}",
                     fix="Name the columns as in the training data.",
                 )

@@ -228,10 +228,18 @@ def _check_classes(layout: Layout, table: Table) -> None:
     if target is not None and len(target.categories) < 2:
         refuse(
             f"{table.path}, column `{target.name}` has one class only",
-            got=f"{target.categories[0]!r} everywhere",
+            got=f"{target.categories[0]!r} everywhere{left_out(table)}",
             expected="two classes or more",
             fix="Give sequences of another class, or name another column with `--target`.",
         )
+
+
+def left_out(table: Table) -> str:
+    """What to add where it matters that some sequences have no steps."""
+    if not table.empty:
+        return ""
+    verb = "does" if table.empty == 1 else "do"
+    return f"; {counted(table.empty, 'sequence')} of length 0 {verb} not count"
 
 
 def _fit_column(column: Column, pieces: list[Piece]) -> Column:

@@ -276,9 +276,11 @@ def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -
     """Two pieces of held-out text, character by character."""
     _, text = joined_text(examples)
     column = examples.layout.inputs[0]
-    starts = [start for start in (0, len(text) // 2) if start + TEXT_STEPS + 1 <= len(text)]
-    ids = torch.stack([text[start : start + TEXT_STEPS] for start in starts])
-    following = torch.stack([text[start + TEXT_STEPS] for start in starts])
+    # One short text may be all that is held out.
+    steps = min(TEXT_STEPS, len(text) - 1)
+    starts = [start for start in (0, len(text) // 2) if start + steps + 1 <= len(text)]
+    ids = torch.stack([text[start : start + steps] for start in starts])
+    following = torch.stack([text[start + steps] for start in starts])
     x = model.embedding(ids).detach()
 
     def loss(_: Any, state: Any) -> Tensor:
@@ -288,7 +290,7 @@ def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -
     shown = {0: "?", model.end: "¶"} | dict(enumerate(column.categories, 1))
     for row, one in enumerate(ids.tolist()):
         letters = [shown[place].replace("\n", "↵").replace(" ", "·") for place in one]
-        layer = {"Reading character by character": _part(inside, row, TEXT_STEPS)}
+        layer = {"Reading character by character": _part(inside, row, steps)}
         report.add_through_time("".join(letters[:20]) + "…", layer, labels=letters)
     return Reading(model.forwards, x)
 

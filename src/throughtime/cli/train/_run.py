@@ -147,12 +147,21 @@ def go_on(folder: Path, device: torch.device) -> None:
 
 @contextmanager
 def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
-    """Whenever a run is interrupted, even before its first checkpoint, its folder is enough to go on."""
+    """Whenever a run is interrupted or the disk is full, even before its first checkpoint, its folder is enough."""
     try:
         yield
     except KeyboardInterrupt:
         console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
         raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        refuse(
+            f"{error.filename or folder} cannot be written",
+            got=error.strerror or str(error),
+            expected="room on the disk, and leave to write",
+            fix=f"See to it, then go on with `throughtime train --resume {folder}`.",
+        )
 
 
 def read_again(plan: Plan) -> Examples:
