@@ -78,7 +78,7 @@ def test_the_steps_to_come(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     assert call("predict", folder / "forecast", folder / "s.csv", "--out", out).exit_code == 0
     rows = table(out)
-    assert [row["position"] for row in rows] == [str(step) for step in range(121, 145)]
+    assert [row["date"] for row in rows] == [f"2024-01-06T{hour:02d}" for hour in range(24)]
     # Both in their own units: before much was learned, near their last values.
     assert abs(float(rows[0]["level"])) < 3
     assert 40 < float(rows[0]["load"]) < 60

@@ -10,6 +10,8 @@ import numpy as np
 from throughtime.cli.tables._table import Values, is_number, number_of
 
 _DATE = re.compile(r"\d{4}-\d\d|\d{8}T")
+# `fromisoformat` takes any letter or digit between a day and an hour.
+_STRICT = re.compile(r"\d{4}-\d\d(-\d\d([T ]\d.*)?)?|\d{8}T.*")
 _MONTH = re.compile(r"\d{4}-\d\d")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - dates without a zone are compared with each other only
 _TICK = timedelta(microseconds=1)
@@ -18,7 +20,7 @@ _TICK = timedelta(microseconds=1)
 def date_of(text: str) -> datetime | None:
     """The moment that a cell names, if it is a date."""
     text = text.strip()
-    if not _DATE.match(text):
+    if not _STRICT.fullmatch(text):
         return None
     try:
         return datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
