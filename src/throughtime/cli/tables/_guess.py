@@ -30,6 +30,7 @@ PAIR_NAMES = (
     ("x", "y"),
 )
 LEFT_OUT = "left out: empty"
+NOTHING = "everywhere, which tells nothing"
 # More different whole numbers than this are a quantity, not names of classes.
 MOST_CLASSES = 256
 
@@ -234,6 +235,8 @@ def _long_guess(
     meanings = {CLASSIFY: "target: one class a sequence", TAG: "target: a tag a step", FORECAST: "input and target"}
     reasons |= {column.name: f"input: {_meaning(found.facts[column.name], column)}" for column in inputs}
     reasons |= dict.fromkeys(targets, meanings[task])
+    for fact in (found.facts[name] for name in targets if task == FORECAST):
+        reasons[fact.name] += f": the same number {NOTHING}" if fact.low == fact.high else ""
     wanted = tuple(Column(name, kind) for name in targets)
     return Guess(Layout(task, tuple(inputs), wanted, found.sequence, order, split), reasons)
 
@@ -256,6 +259,7 @@ def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Fact
     fact = found.facts[named[0]]
     if said.task is None and not _is_class(fact, said):
         _check_numbers(found, said)
+        _check_not_steady(found, [found.facts[name] for name in named])
         return named, FORECAST
     if not _is_class(fact, said):
         refuse(
@@ -289,6 +293,18 @@ def _check_numbers(found: Survey, said: Said) -> None:
             )
 
 
+def _check_not_steady(found: Survey, facts: list[Facts]) -> None:
+    """One number for each sequence is no series to forecast, though it would be learned as one that never changes."""
+    for fact in facts:
+        if found.sequence is not None and max(found.lengths) > 1 and fact.steady and fact.low < fact.high:
+            refuse(
+                f"`{fact.name}` is one number for each sequence",
+                got=f"{fact.low:.4g} to {fact.high:.4g}, the same in all steps of a sequence",
+                expected="classes to tell apart, or numbers by step to forecast: to tell a number is not a task here",
+                fix=f"Make classes of it, such as low and high, or say `--ignore {fact.name}`.",
+            )
+
+
 def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:
     """A column that is called a target and holds classes, or the last one if it is text, or one called a target."""
     called = _named([fact.name for fact in free], TARGET_NAMES, said)
@@ -315,7 +331,9 @@ def _kind(fact: Facts, said: Said) -> str:
 
 def _meaning(fact: Facts, column: Column) -> str:
     if column.kind == CATEGORY:
-        return f"one of {fact.distinct} categories"
+        return f"one of {fact.distinct} categories" if fact.distinct != 1 else f"the same category {NOTHING}"
+    if fact.low == fact.high:
+        return f"the same number {NOTHING}"
     missing = f", {fact.missing:,} missing, read as the mean" if fact.missing else ""
     return f"number, {fact.low:.4g} to {fact.high:.4g}{missing}"
 
