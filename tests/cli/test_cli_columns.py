@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_files import is_one_line_of_error, quickly
+from cli_files import call, gestures, is_one_line_of_error, quickly, said
 from throughtime.cli._options import Columns
 from throughtime.cli.tables._look import look_over
 
@@ -50,3 +50,10 @@ def test_columns_that_are_the_same_everywhere(tmp_path: Path) -> None:
 def test_both_names_of_the_module_run(module: str) -> None:
     done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("throughtime ")
+
+
+def test_inspect_shows_all_columns_of_a_run(tmp_path: Path) -> None:
+    assert quickly(gestures(tmp_path / "a.csv", split=True), tmp_path / "run").exit_code == 0
+    assert "inputs x, y targets kind sequence id order step split split learns from" in said(
+        call("inspect", tmp_path / "run")
+    )

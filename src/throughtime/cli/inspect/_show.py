@@ -82,6 +82,9 @@ def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
     grid = _pairs(f"{folder}: {layout['task']}")
     for name, columns in (("inputs", layout["inputs"]), ("targets", layout["targets"])):
         grid.add_row(name, Text(", ".join(column["name"] for column in columns)))
+    for name in ("sequence", "order", "split"):
+        if layout.get(name):
+            grid.add_row(name, Text(layout[name]))
     grid.add_row("learns from", Text(values["file"]))
     for name, sizes in (("shape", Shape(**values["shape"]).said_of(layout["task"])), ("recipe", values["recipe"])):
         grid.add_row(name, ", ".join(f"{key} {value}" for key, value in sizes.items() if value is not None))
