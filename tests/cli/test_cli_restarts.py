@@ -148,7 +148,9 @@ def test_dates_are_the_order_whatever_their_name(case: str, tmp_path: Path) -> N
 def test_dates_that_are_something_else(tmp_path: Path) -> None:
     mixed = [f"{row // 6},{row % 6},{day(row * 7 % 50)},{row % 3}.5" for row in range(60)]
     assert look(tmp_path / "a.csv", "id,step,due,x", mixed).layout.order == "step"
-    assert look(tmp_path / "a.csv", "id,n,due,x", mixed).layout.order is None
+    _, layout, reasons = look(tmp_path / "a.csv", "id,n,due,x", mixed)
+    assert (layout.order, reasons["due"]) == (None, "left out: dates that go back")
+    assert "due" not in [column.name for column in layout.inputs], "days are no categories"
     steady = [f"{row // 6},{day(row // 6)},{row % 3}.5" for row in range(60)]
     assert look(tmp_path / "a.csv", "id,born,x", steady).layout.order is None, "it says who, not when"
     asked = look(

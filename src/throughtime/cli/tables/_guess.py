@@ -116,9 +116,13 @@ def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, 
 
 def _not_unique(free: list[Facts], said: Said, reasons: dict[str, str]) -> list[Facts]:
     """The columns from which something can be learned; what differs in every row says nothing of the next one."""
-    unique = [fact for fact in free if fact.is_unique and not _is_asked_for(fact, said)]
-    reasons |= {fact.name: "left out: different in nearly every row" for fact in unique}
-    return [fact for fact in free if fact not in unique]
+    useless = {
+        fact.name: "left out: dates that go back" if fact.goes_back else "left out: different in nearly every row"
+        for fact in free
+        if (fact.is_unique or fact.goes_back) and not _is_asked_for(fact, said)
+    }
+    reasons |= useless
+    return [fact for fact in free if fact.name not in useless]
 
 
 def _is_asked_for(fact: Facts, said: Said) -> bool:
