@@ -25,10 +25,13 @@ from descriptors import BY_NAME, Descriptor
 from loop_programs import evaluate
 from random_cells import Recipe, recipes
 from test_cuda_graphs import CELLS, Remembering
+from test_wide_rows import LAYERS, WORDS, Layers
 from throughtime.backends import _cuda_graphs, _joining, _step_blocks
 from throughtime.backends.triton import HEADER, PointwiseKernel, Written, pointwise_refusal
+from throughtime.compiler import _products
 from throughtime.compiler._loop import BINARY, COMPARISONS, REDUCTIONS, UNARY, LoopProgram, Op, Row
 from unrolls import packed, time_major
+from user_cells import Step, weight
 
 # The interpreter computes with numpy, which warns of infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -94,6 +97,27 @@ def test_deep_products(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(_joining, "DEEP_BYTES", 0)
     for ends in (None, [5, 0, 1, 4]):
         check_on("aten", Descriptor("own", tt.LSTMCell).case(4, 5, dtype, units=7), ends)
+
+
+@pytest.mark.parametrize("layer", ["linear", "attention", "encoder of slots"])
+def test_rows_that_do_not_come_first(layer: str, monkeypatch: pytest.MonkeyPatch, kernels: list[int]) -> None:
+    """Slots as a batch of products, as on a GPU: what is stored has its rows in the middle, and torch stores it."""
+    monkeypatch.setattr(_products, "MOST_SLOTS", 0)
+    case = Descriptor(layer, lambda _: Layers(LAYERS[layer]())).case(4, 5)
+    for ends in (None, [5, 0, 1, 4]):
+        check_on("aten", case, ends)
+    assert kernels
+
+
+@pytest.mark.parametrize("word", ["rows second", "rows last"])
+def test_rows_in_the_middle_of_a_step(word: str) -> None:
+    def step(x: Tensor, m: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        new = WORDS[word](torch.tanh(m / 2 + (x @ w).view(-1, 4, 6)))
+        return new[:, :, 0], new
+
+    case = Descriptor(word, lambda _: Step(step, torch.Size([4, 6]), 4, weight(3, 24))).case(4, 5)
+    for ends in (None, [5, 0, 1, 4]):
+        check_on("aten", case, ends)
 
 
 @settings(max_examples=int(os.environ.get("RANDOM_CELLS", "4")), deadline=None)

@@ -153,7 +153,9 @@ class Normal(tt.RNNCell):
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 def test_norms_of_rows_that_do_not_come_first(lengths: Any) -> None:
     case = Descriptor("normal", lambda _: Normal()).case(5, 5)
-    check_fallback(case, "rows do not come first in aten.native_layer_norm_backward", lengths)
+    assert plan_of(case).backend == "numba", plan_of(case).reasons
+    for backend in ("aten", "auto"):
+        check_on(backend, case, lengths)
 
 
 class Turned(tt.RNNCell):

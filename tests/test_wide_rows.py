@@ -116,11 +116,77 @@ WORDS: dict[str, Callable[[Tensor], Tensor]] = {
     "attention": lambda m: functional.scaled_dot_product_attention(
         m, m, m.flip(1), attn_mask=m @ m.transpose(1, 2) > -1
     ),
+    "attention of heads": lambda m: (
+        functional.scaled_dot_product_attention(
+            *[m.unflatten(2, (2, 3)).transpose(1, 2)] * 2, m.unflatten(2, (3, 2)).permute(0, 3, 1, 2), is_causal=True
+        )
+        .flatten(1)
+        .view(-1, 4, 6)
+    ),
+    "attention with a mask": lambda m: functional.scaled_dot_product_attention(
+        *[m.unsqueeze(1)] * 3, attn_mask=torch.eye(4, dtype=m.dtype), scale=0.3
+    ).squeeze(1),
+    "attention with shared keys": lambda m: functional.scaled_dot_product_attention(
+        m.view(-1, 2, 4, 3), *[m.view(-1, 1, 8, 3)] * 2, enable_gqa=True
+    ).view(-1, 4, 6),
+    "cumulated": lambda m: m.softmax(2).cumsum(-1) + torch.cumsum(m, 1) / 4,
+    "triangles": lambda m: m + (m @ m.transpose(1, 2)).tril(-1) @ m.triu(1),
     "every third": lambda m: torch.slice_scatter(m, m[:, :, ::3] ** 2, 2, 0, 6, 3),
     "heads": lambda m: m * torch.einsum("bhd,bhsd->bhs", m[:, :2, :3], m.view(-1, 2, 4, 3)).sum(1)[..., None],
     "several sums": lambda m: m - m.unflatten(2, (2, 3)).mean((1, 3), keepdim=True).expand(-1, 4, 2, 3).flatten(2),
     "deviations": lambda m: m / (1 + m.std(2, keepdim=True) + m.var((1, 2), keepdim=True, correction=0)),
 }
+
+
+TURN, MIX = torch.linspace(-1, 1, 16).view(4, 4), torch.linspace(-1, 1, 4 * 6 * 6).view(4, 6, 6)
+PRODUCTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "a matrix on the left": lambda m, a, _: a @ m,
+    "on both sides": lambda m, a, w: a @ m @ w[0].t(),
+    "slots times a matrix": lambda m, _, w: torch.einsum("bij,jk->bik", m, w[0]),
+    "a matrix times slots": lambda m, a, _: torch.einsum("ki,bij->bkj", a, m),
+    "turned": lambda m, a, w: torch.einsum("kj,bij->bki", w[1], m).transpose(1, 2) + torch.einsum("bij,ik->bkj", m, a),
+    "a matrix for each group": lambda m, _, w: torch.einsum("bgi,gio->bgo", m, w),
+    "groups that come last": lambda m, _, w: torch.einsum("goi,bgi->bog", w, m).transpose(1, 2),
+}
+
+
+@compiled_backends
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_with_parameters(name: str, backend: str) -> None:
+    def step(x: Tensor, m: Tensor, a: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        new = torch.tanh(m / 2 + x[:, :1, None] + PRODUCTS[name](m, a, w))
+        return new[:, :, 0], new
+
+    def cell() -> Step:
+        return Step(step, torch.Size([4, 6]), 4, nn.Parameter(TURN.clone()), nn.Parameter(MIX.clone()))
+
+    case = Descriptor(name, lambda _: cell()).case(4, 5)
+    assert plan_of(case).backend == "numba", plan_of(case).reasons
+    for lengths in (None, [5, 0, 1, 4]):
+        check_on(backend, case, lengths)
+
+
+@compiled_backends
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_attention_to_what_lies_apart_in_memory(dtype: torch.dtype, backend: str) -> None:
+    """torch has a kernel for it that reads features side by side, and trusts whoever calls it."""
+
+    def step(x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        found = functional.scaled_dot_product_attention(x.unsqueeze(1), m.unsqueeze(1), x.unsqueeze(1)).squeeze(1)
+        return found, m * torch.sigmoid(found)
+
+    results = []
+    for name in ("reference", backend):
+        torch.manual_seed(0)
+        x, m = (torch.randn(*shape, dtype=dtype, requires_grad=True) for shape in ((5, 3, 6, 4), (5, 6, 4)))
+        with tt.backend(name):
+            outputs, final = tt.dynamic_rnn(
+                Step(step, torch.Size([4, 6]), torch.Size([4, 6])), x.transpose(2, 3), None, m.transpose(1, 2)
+            )
+        (outputs.square().sum() + final.sum()).backward()
+        results.append((outputs.detach(), final.detach(), x.grad, m.grad))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 class Layers(tt.RNNCell):
@@ -136,10 +202,22 @@ class Layers(tt.RNNCell):
         return m.mean(1), m
 
 
+class Turned(nn.Module):
+    """A layer that has slots first and rows second."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, m: Tensor) -> Tensor:
+        return self.layer(m.transpose(0, 1)).transpose(0, 1)
+
+
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: nn.Linear(8, 8),
     "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
     "encoder": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+    "encoder of slots": lambda: Turned(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)),
     "group norm": lambda: nn.GroupNorm(5, 5),
     "layer norm": lambda: nn.LayerNorm(8),
 }

@@ -68,6 +68,12 @@ LOOP: list[Row] = [
         "`maximum_iterations` must be whole numbers: got torch.float32",
     ),
     (
+        "fewer than no steps",
+        lambda: decode.dynamic_decode(decoder(), maximum_iterations=-1),
+        ValueError,
+        "`maximum_iterations` is negative: got -1, expected at least 0. Pass None for no limit",
+    ),
+    (
         "flag",
         lambda: decode.dynamic_decode(decoder(), impute_finished="yes"),
         TypeError,
@@ -121,9 +127,21 @@ DECODERS: list[Row] = [
     ),
     (
         "end is no token",
-        lambda: decode.dynamic_decode(beam(end_token=9)),
+        lambda: beam(end_token=9),
+        tt.InvalidArgumentError,
+        "`end_token` is no token: got 9, expected 0 to 5",
+    ),
+    (
+        "end is none of the outputs",
+        lambda: decode.dynamic_decode(beam(end_token=9, embedding=lambda tokens: EYE[tokens])),
         tt.InvalidArgumentError,
         "`end_token` is no token of the outputs: got 9, expected 0 to 5",
+    ),
+    (
+        "no end of a beam",
+        lambda: decode.dynamic_decode(beam(end_token=-1)),
+        tt.InvalidArgumentError,
+        "`end_token` is no token of the outputs: got -1, expected 0 to 5",
     ),
     (
         "NaN in the scores",
@@ -172,9 +190,35 @@ HELPERS: list[Row] = [
     ),
     (
         "token not in the table",
-        lambda: decode.GreedyEmbeddingHelper(EYE, [6], 0).initialize(),
+        lambda: decode.GreedyEmbeddingHelper(EYE, [6], 0),
+        tt.InvalidArgumentError,
+        "`start_tokens` are not in the table of embeddings: got tokens 6 to 6, expected 0 to 5",
+    ),
+    (
+        "token not in torch's table",
+        lambda: decode.GreedyEmbeddingHelper(torch.nn.Embedding(6, 2), [1, -1], 0),
+        tt.InvalidArgumentError,
+        "`start_tokens` are not in the table of embeddings: got tokens -1 to 1, expected 0 to 5",
+    ),
+    (
+        "outputs wider than the table",
+        lambda: decode.GreedyEmbeddingHelper(torch.nn.Embedding(6, 2), [1], 0).next_inputs(
+            0, None, None, torch.tensor([6])
+        ),
         tt.InvalidArgumentError,
         "a token is not in the table of embeddings: got tokens 6 to 6, expected 0 to 5",
+    ),
+    (
+        "end not in the table",
+        lambda: decode.GreedyEmbeddingHelper(EYE, [1], 6),
+        tt.InvalidArgumentError,
+        "`end_token` is no token: got 6, expected 0 to 5, or -1 for none",
+    ),
+    (
+        "end below none",
+        lambda: decode.SampleEmbeddingHelper(lambda tokens: EYE[tokens], [1], -2),
+        tt.InvalidArgumentError,
+        "`end_token` is no token: got -2, expected at least 0, or -1 for none",
     ),
     ("cold", lambda: decode.SampleEmbeddingHelper(EYE, [1], 0, 0.0), ValueError, "`softmax_temperature` is zero"),
     ("top of none", lambda: decode.SampleEmbeddingHelper(EYE, [1], 0, top_k=0), ValueError, "`top_k` is too small"),

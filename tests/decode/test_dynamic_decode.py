@@ -45,8 +45,14 @@ def test_decoding_stops_when_all_rows_have_ended_or_at_the_limit() -> None:
     outputs, _, lengths = greedy(endless, [1, 2], maximum_iterations=5)
     assert outputs.sample_id.shape == (2, 5)
     assert lengths.tolist() == [5, 5]
-    for limit in (torch.tensor(3), -1):
-        assert greedy(endless, [1, 2], maximum_iterations=limit)[0].sample_id.shape == (2, max(0, int(limit)))
+    for limit in (torch.tensor(3), 0):
+        assert greedy(endless, [1, 2], maximum_iterations=limit)[0].sample_id.shape == (2, int(limit))
+
+
+def test_minus_one_ends_no_row() -> None:
+    cell, helper = chain(0, 1), decode.GreedyEmbeddingHelper(torch.eye(2), [1, 1], -1)
+    decoder = decode.BasicDecoder(cell, helper, torch.zeros(2, 1))
+    assert decode.dynamic_decode(decoder, maximum_iterations=5)[2].tolist() == [5, 5]
 
 
 def test_rows_that_never_begin() -> None:

@@ -9,7 +9,9 @@ import torch
 
 import throughtime as tt
 from backends import raises_refusal
-from gpu_matrix import CELLS, LENGTHS, REFUSED, case_of, check_cell, moved
+from descriptors import Descriptor
+from gpu_matrix import CELLS, LENGTHS, REFUSED, case_of, check_case, check_cell, moved
+from test_wide_rows import LAYERS, Layers
 
 pytestmark = [
     pytest.mark.gpu,
@@ -65,3 +67,13 @@ def test_auto_takes_the_first_backend_that_can(name: str) -> None:
     case = moved(case_of(name, torch.float32), "cuda", torch.float32)
     plan = tt.explain(case.cell, case.inputs, LENGTHS, case.state, torch.float32)
     assert plan.backend == next((one for one in ("triton", "aten") if (one, name) not in REFUSED), "reference")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", sorted(LAYERS.keys() - {"group norm"}))
+def test_layers_of_torch_within_a_row(name: str, dtype: torch.dtype) -> None:
+    """Slots are a batch of products here: rows lie in the middle of what a step stores."""
+    torch.manual_seed(0)
+    case = Descriptor(name, lambda _: Layers(LAYERS[name]())).case(4, 5, dtype)
+    for lengths in (None, [5, 0, 1, 4]):
+        check_case(case, lengths, "auto", "cuda")

@@ -1,6 +1,7 @@
 "use strict";
 // Runs the script of a report against as much of a browser as it needs, and prints what a reader would find:
-// whether it came to its end, every text (also what a click shows), and what is said at the left and the right edge of every map and chart.
+// whether it came to its end, every text (also what a click shows), and what is said at the left and the right edge of every map and chart;
+// where texts of charts stand, and what legends show dashed.
 const fs = require("fs");
 
 const html = fs.readFileSync(process.argv[2], "utf8");
@@ -60,4 +61,7 @@ console.log(JSON.stringify({
   maps: edges("canvas"),
   charts: edges("svg"),
   nodes: made.length,
+  circles: made.filter((node) => node.tag === "circle").length,
+  places: made.filter((node) => node.tag === "text").map((node) => ({ ...node.attributes, text: node.textContent })),
+  dashed: made.filter((node) => node.tag === "span" && node.children.some((child) => child.attributes?.class === "dashed")).map((node) => node.textContent),
 }));

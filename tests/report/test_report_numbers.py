@@ -56,7 +56,10 @@ def test_helpers_of_numbers() -> None:
         ([0.5, 0.7, 1.0], "It arrives: 2.0 times smaller at the first step than at the last."),
         ([1e6, 1e3, 1.0], "It explodes: 1,000,000 times larger at the first step"),
         ([0.0, 1e-3, 1.0], "It vanishes: nothing is left of it at the first step."),
-        ([0.5, 1.0, 0.0], "It arrives: 2.0 times smaller at the first step than at the last that sends any back."),
+        (
+            [0.5, 1.0, 0.0],
+            "It arrives: 2.0 times smaller at the first step than at step 2. From what is after step 2 nothing flows",
+        ),
         ([1.0, 0.0], "Nothing flows back"),
         ([np.nan, 2.0, 1.0], "It is lost: at 1 of 3 steps it is not a finite number."),
         ([np.inf, np.nan, 1.0], "It is lost: at 2 of 3 steps it is not a finite number."),

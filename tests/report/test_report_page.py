@@ -72,6 +72,13 @@ def test_pickers_hover_and_theme_work(tmp_path: Path) -> None:
     const middle = place.left + place.width / 2;
     chart.dispatchEvent(new PointerEvent("pointermove", {clientX: middle, clientY: place.top + 9}));
     document.body.dataset.curve = document.querySelector(".tip").textContent;
+    const shown = document.querySelector(".tip");
+    document.querySelectorAll("#learning svg").forEach((one) => {
+      const far = one.getBoundingClientRect().right - 1;
+      one.dispatchEvent(new PointerEvent("pointermove", {clientX: far, clientY: place.top + 9}));
+      const tip = shown.getBoundingClientRect(), room = document.documentElement.clientWidth - 12;
+      if (tip.right > room || (tip.right > far && far > room - tip.width)) document.body.dataset.cut = tip.right;
+    });
     </script></body>"""
     path = tmp_path / "report.html"
     path.write_text(full_report().html().replace("</body>", acts))
@@ -82,6 +89,7 @@ def test_pickers_hover_and_theme_work(tmp_path: Path) -> None:
     assert re.search(r"data-tip=\"step 1\nunit \d\n-?[\d.e-]+\"", body)
     assert 'data-columns="3"' in body
     assert re.search(r"data-curve=\"epoch [\d.]+\n", body)
+    assert "data-cut" not in body, "a tip at the right edge keeps off it"
 
 
 def is_colour(picture: np.ndarray, colour: str) -> np.ndarray:

@@ -284,3 +284,15 @@ def test_pictures_take_any_tensor() -> None:
     assert saved(tt.train.plots.through_time(learnt, learnt[:, 0]))
     assert saved(tt.train.plots.attention(learnt, ["a", "b"], list("abc")))
     assert saved(tt.train.plots.forecast(learnt[:, 0], learnt[:, 1], learnt[:, 1]))
+
+
+def test_long_names_stand_aslant_and_memory_has_its_unit() -> None:
+    turned = [
+        {label.get_rotation() for label in tt.train.plots.confusion(np.eye(2), names).axes[0].get_xticklabels()}
+        for names in (["a", "b"], ["bearing", "overheat"])
+    ]
+    assert turned == [{0.0}, {45.0}]
+    history = tt.train.History()
+    history.steps.append(tt.train.Step(1, 1, {"loss": 1.0}, 0.5, 1e-3, 8, 60, 80, 0.01, 3 * 2**20))
+    axes = tt.train.plots.cost(history).axes[2]
+    assert (axes.get_ylabel(), axes.get_lines()[0].get_ydata().tolist()) == ("MiB", [3.0])

@@ -340,6 +340,8 @@ def test_mistakes_are_found_before_anything_is_done(change: dict[str, Any], tmp_
         ({"model": "x"}, TypeError, "`model` is no module: got str"),
         ({"measure": 1}, TypeError, "`measure` must be callable"),
         ({"batches": 3}, TypeError, "`batches` are no batches: got int"),
+        ({"batches": []}, ValueError, "`batches` is empty: got 0 batches, expected at least one."),
+        ({"batches": iter(())}, ValueError, "`batches` is empty: got 0 batches, expected at least one."),
         ({"precision": "half"}, ValueError, "`precision` is unknown: got 'half'"),
         ({"truncate": 0}, ValueError, "`truncate` is too small"),
     ],

@@ -95,7 +95,7 @@ class Walk:
     def refusal(nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], gives: Sequence[Value]) -> str | None:
         """Why there is no such kernel, or None."""
         values = {*(value for node in nodes for value in node.results), *(value for pair in carried for value in pair)}
-        if any(value.row_axis != 0 for value in values) or any(value.row_axis for value in taken_by(nodes)):
+        if any(value.row_axis != 0 for value in values) or any(value.row_axis for value in (*taken_by(nodes), *gives)):
             return "rows do not come first"
         try:
             lowered = _lowered(nodes, carried, gives)

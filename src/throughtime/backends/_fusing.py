@@ -267,9 +267,10 @@ def _store_by_copy(value: Value, parts: list[Part]) -> bool:
 
 def refusal(nodes: list[Node], gives: Iterable[Value] = ()) -> str | None:
     """Why nodes cannot be one kernel, or None."""
-    if any(value.row_axis != 0 for node in nodes for value in node.results) or any(v.row_axis for v in taken_by(nodes)):
-        return "rows do not come first"
     gives = [*gives, *(value for node in nodes for value in node.results[:1])]
+    made = (value for node in nodes for value in node.results)
+    if any(value.row_axis != 0 for value in made) or any(value.row_axis for value in (*taken_by(nodes), *gives)):
+        return "rows do not come first"
     try:
         lowered = Lowered(Loop("group", nodes, False, [], gives), set())
     except Uncompilable as reason:

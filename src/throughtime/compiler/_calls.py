@@ -14,9 +14,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from throughtime.compiler._errors import Uncompilable
-from throughtime.compiler._functions import REPLACED
+from throughtime.compiler._functions import BY_AXES, REPLACED
 from throughtime.compiler._graph import Value
-from throughtime.compiler._products import PRODUCTS, RowAxes
+from throughtime.compiler._products import RowAxes
 from throughtime.compiler._traced import BATCHES, Call, Seen, Traced
 
 DEPENDS = "what it does depends on the number of rows in the batch"
@@ -46,7 +46,7 @@ class Calls(TorchFunctionMode):
         try:
             if func == _SET_DATA:
                 raise Uncompilable("it gives a tensor other data, which nobody would see")
-            product = PRODUCTS.get(name)
+            product = BY_AXES.get(name)
             out = (
                 REPLACED.get(name, func)(*args, **kwargs)
                 if product is None
@@ -63,8 +63,8 @@ class Calls(TorchFunctionMode):
         return out
 
     def _multiplied(self, product: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        plain = len(args) + len(kwargs) <= 3 and not kwargs.keys() - {"bias"}
-        return product(self._axes, func, *args, **kwargs) if plain else func(*args, **kwargs)
+        is_plain = "out" not in kwargs
+        return product(self._axes, func, *args, **kwargs) if is_plain else func(*args, **kwargs)
 
     def described(self, tree: Any) -> Any:
         """The arguments of a call: tensors are known by the places where they have been seen."""

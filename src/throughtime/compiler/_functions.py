@@ -10,12 +10,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from throughtime.compiler._products import by_heads, multi_head_attention_forward
+from throughtime.compiler._products import (
+    MOST_SLOTS,
+    PRODUCTS,
+    RowAxes,
+    by_heads,
+    matmul,
+    multi_head_attention_forward,
+)
 
 aten = torch.ops.aten
 
 
-def einsum(equation: str, *operands: Any) -> Any:
+def einsum(axes: RowAxes, original: Callable[..., Any], equation: str, *operands: Any) -> Any:
     """A product of two matrices as one, and anything else in the order written: the best one depends on the rows."""
     given = list(operands) if isinstance(operands[0], Tensor) else list(operands[0])
     terms, _, result = "".join(equation.split()).partition("->")
@@ -28,11 +35,58 @@ def einsum(equation: str, *operands: Any) -> Any:
         # A dimension of one would be repeated.
         if one.shape[1] == other.shape[0]:
             return one @ other if result[0] in left else (one @ other).t()
-    if len(given) == 2 and "." not in terms and _folds(left, right, result):
-        spread = _by_letters(given, (left, right), result)
+    if len(given) == 2 and "." not in terms and _fit(given, (left, right)):
+        if _folds(left, right, result):
+            spread = _by_letters(given, (left, right), result)
+        else:
+            spread = _with_matrices(axes, given, (left, right), result)
         if spread is not None:
             return spread
     return aten.einsum.default(equation, given)
+
+
+def _fit(operands: list[Tensor], terms: tuple[str, str]) -> bool:
+    """Whether every dimension has a letter of its own, of one size: a dimension of one would be repeated."""
+    pairs = list(zip(terms, operands, strict=True))
+    if any(len({*term}) != len(term) or len(term) != x.ndim for term, x in pairs):
+        return False
+    found = {(letter, size) for term, x in pairs for letter, size in zip(term, x.shape, strict=True)}
+    return len(dict(found)) == len(found)
+
+
+def _with_matrices(axes: RowAxes, operands: list[Tensor], terms: tuple[str, str], result: str) -> Tensor | None:
+    """Slots times one matrix, or each group of them times its own; None if it is something else."""
+    found = [axes.of(torch.Size((*x.shape, 1))) for x in operands]
+    (axis, x, ours), (other, weights, theirs) = sorted(
+        zip(found, operands, terms, strict=True), key=lambda part: part[0] is None
+    )
+    shared = {*ours} & {*theirs}
+    groups, summed = "".join(shared & {*result}), "".join(shared - {*result})
+    if axis is None or other is not None or len(summed) != 1 or ours[axis] in shared:
+        return None
+    if {*ours, *theirs} - shared != {*result} - shared:
+        return None
+    if not groups and len(theirs) == 2 and len(ours) > 2:
+        made = matmul(axes, None, x.movedim(ours.index(summed), -1), weights if theirs[0] == summed else weights.t())
+        letters = ours.replace(summed, "") + theirs.replace(summed, "")
+    elif len(groups) == 1 and len(ours) == len(theirs) == 3 and x.shape[ours.index(groups)] <= MOST_SLOTS:
+        made = _by_groups((x, ours), (weights, theirs), groups, summed)
+        letters = ours[axis] + groups + theirs.replace(summed, "").replace(groups, "")
+    else:
+        return None
+    return None if made is None else made.permute([letters.index(letter) for letter in result])
+
+
+def _by_groups(one: tuple[Tensor, str], other: tuple[Tensor, str], group: str, summed: str) -> Tensor:
+    """Rows times a matrix, for each group: what is left of both has the groups between."""
+    ours, theirs = (term.replace(group, "") for _, term in (one, other))
+    each = range(one[0].shape[one[1].index(group)])
+    left, right = ([x.select(term.index(group), number) for number in each] for x, term in (one, other))
+    if ours[0] == summed:
+        left = [part.t() for part in left]
+    if theirs[1] == summed:
+        right = [part.t() for part in right]
+    return torch.stack([a @ b for a, b in zip(left, right, strict=True)], 1)
 
 
 def _folds(left: str, right: str, result: str) -> bool:
@@ -44,13 +98,7 @@ def _folds(left: str, right: str, result: str) -> bool:
 def _by_letters(operands: list[Tensor], terms: tuple[str, str], result: str) -> Tensor | None:
     """Everything times everything, and sums; None if that would be much more than there is."""
     pairs = list(zip(terms, operands, strict=True))
-    if any(len(term) != x.ndim for term, x in pairs):
-        return None
-    found = [(letter, size) for term, x in pairs for letter, size in zip(term, x.shape, strict=True)]
-    sizes = dict(found)
-    # A dimension of one would be repeated.
-    if any(sizes[letter] != size for letter, size in found):
-        return None
+    sizes = {letter: size for term, x in pairs for letter, size in zip(term, x.shape, strict=True)}
     if math.prod(sizes.values()) > 2 * max(x.numel() for x in operands):
         return None
     letters = result + "".join(letter for letter in sizes if letter not in result)
@@ -119,10 +167,43 @@ def _multiplied(one: Tensor, other: Tensor) -> Tensor:
 
 
 REPLACED: dict[str, Callable[..., Any]] = {
-    "einsum": einsum,
     "scaled_dot_product_attention": scaled_dot_product_attention,
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
     "multi_head_attention_forward": multi_head_attention_forward,
 }
 """By name: torch has several Python objects for one function."""
+
+MOST_SUMMED = 64
+"""Of how many features each may be summed with all before it."""
+
+
+def cumsum(axes: RowAxes, original: Callable[..., Any], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Everything up to each place, summed up there: kernels have sums, and know no order within a row."""
+    axis, dim = axes.of(torch.Size((*x.shape, 1))), dim % max(x.ndim, 1)
+    given = x if dtype is None else x.to(dtype)
+    if axis is None or dim == axis or x.shape[dim] > MOST_SUMMED or not given.is_floating_point():
+        summed: Tensor = original(x, dim, dtype=dtype)
+        return summed
+    up_to = torch.ones(x.shape[dim], x.shape[dim], dtype=torch.bool, device=x.device).tril()
+    return torch.where(up_to, given.movedim(dim, -1).unsqueeze(-2), 0.0).sum(-1).movedim(-1, dim)
+
+
+def _triangle(axes: RowAxes, original: Callable[..., Any], x: Tensor, diagonal: int = 0) -> Tensor:
+    """`tril` and `triu` of the matrices of rows: zeros in the place of the other half."""
+    axis = axes.of(torch.Size((*x.shape, 1)))
+    if axis is None or axis >= x.ndim - 2 or x.dtype == torch.bool:
+        other: Tensor = original(x, diagonal)
+        return other
+    kept = original(torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device), diagonal)
+    return torch.where(kept, x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+BY_AXES: dict[str, Callable[..., Any]] = {
+    **PRODUCTS,
+    "einsum": einsum,
+    "cumsum": cumsum,
+    "tril": _triangle,
+    "triu": _triangle,
+}
+"""The same for those that ask where rows are; each is told that, and what it stands for."""

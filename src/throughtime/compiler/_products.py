@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_MOST_SLOTS = 16
+MOST_SLOTS = 16
 """Of how many slots one by one may be multiplied."""
 _MOST_HEADS = 32
 """Of how many products one by one may be made."""
@@ -58,6 +58,10 @@ def matmul(axes: RowAxes, original: Callable[..., Any] | None, one: Any, other: 
         if one.ndim >= 3 and other.ndim == 2:
             axis = axes.of(one.shape)
             made = None if axis is None else _by_slots(one, other, axis)
+        elif one.ndim == 2 and other.ndim >= 3:
+            axis = axes.of(other.shape)
+            if axis is not None and axis < other.ndim - 2:
+                made = _by_slots(other.transpose(-2, -1), one.t(), axis).transpose(-2, -1)
         elif one.ndim == other.ndim == 4:
             made = by_heads(one, other)
     return made if made is not None or original is None else original(one, other)
@@ -77,7 +81,7 @@ def _by_slots(x: Tensor, weights: Tensor, axis: int) -> Tensor:
     slots, width = math.prod(others), weights.shape[1]
     if slots == 1:
         return (x.reshape(rows, size) @ weights).reshape(*x.shape[:-1], width)
-    if slots <= _MOST_SLOTS and x.device.type == "cpu":
+    if slots <= MOST_SLOTS and x.device.type == "cpu":
         # Kernels multiply rows: one slot after another. Where torch multiplies, all at once is better.
         each = moved.movedim(-2, 0).reshape(rows, slots, size).unbind(1)
         together = torch.stack([slot @ weights for slot in each], 1)
@@ -164,8 +168,26 @@ def _mask(query: Tensor, attention: Tensor | None, padding: Tensor | None) -> Te
     return total
 
 
+def layer_norm(
+    axes: RowAxes,
+    original: Callable[..., Any],
+    x: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """`torch.nn.functional.layer_norm`, with the rows in front: its gradient would take them for features."""
+    axis = axes.of(x.shape) if x.ndim > 2 else None
+    if not axis or axis >= x.ndim - len(normalized_shape):
+        return original(x, normalized_shape, weight, bias, eps)
+    return original(x.movedim(axis, 0), normalized_shape, weight, bias, eps).movedim(0, axis)
+
+
 PRODUCTS: dict[str, Callable[..., Any]] = {
     "linear": linear,
     "matmul": matmul,
     "__matmul__": matmul,
+    "layer_norm": layer_norm,
 }
+"""By name: torch has several Python objects for one function."""

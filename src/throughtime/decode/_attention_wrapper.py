@@ -19,6 +19,7 @@ from throughtime._errors import (
     shape_of,
     type_name,
 )
+from throughtime._tensors import autocast_on
 from throughtime.cells._base import RNNCell, check_cell, initial_state
 from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import input_width
@@ -90,7 +91,7 @@ class AttentionWrapper(RNNCell):
         attention_layer: A module in the place of `attention_layer_size`, or one for each mechanism.
         attention_fn: A function `(attention_mechanism, cell_output, attention_state, attention_layer) -> (attention,
             alignments, next_attention_state)` in the place of the usual one.
-        dtype: The dtype of the attention layer's parameters.
+        dtype: The dtype of the attention layer's parameters; None for that of what it sees first.
         input_size: The features of the inputs; with it, and with mechanisms that know their memory's size, all
             parameters are made at once.
 
@@ -218,11 +219,15 @@ class AttentionWrapper(RNNCell):
     @repeatable
     def build(self, inputs_shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> None:
         """Make the parameters of the layers, of the mechanisms and of the cell inside."""
-        width = input_width(inputs_shape)
-        for mechanism, layer in zip(self.attention_mechanisms, self.attention_layers, strict=True):
+        width, mechanisms = input_width(inputs_shape), self.attention_mechanisms
+        lowered = device is not None and autocast_on(torch.device(device))
+        if dtype is None or lowered:
+            # Nothing is known of the inputs, or not what they are outside of autocast: as the memory is, so are they.
+            dtype = mechanisms[0].dtype
+        for mechanism, layer in zip(mechanisms, self.attention_layers, strict=True):
             mechanism.build(self._query_size)
             if isinstance(layer, Dense):
-                layer.build(self._query_size + mechanism.depth)
+                layer.build(self._query_size + mechanism.depth, dtype)
         if isinstance(self.cell, RNNCell):
             seen = self.cell_input_fn(torch.zeros(1, width), torch.zeros(1, self.attention_size))
             if isinstance(seen, Tensor):
@@ -313,7 +318,8 @@ def _check_layers(sizes: Any, layers: Any, count: int, dtype: torch.dtype | None
         what, fix = f"`{name}` must have one entry for each mechanism", "Pass a list like that of the mechanisms."
         raise ValueError(problem(what, got=f"{len(parts)}", expected=f"{count}", fix=fix))
     if layers is None:
-        return [Dense(check_positive_int(name, size), dtype=dtype) for size in parts]
+        called = "the attention layer of AttentionWrapper", "cell"
+        return [Dense(check_positive_int(name, size), dtype=dtype).named(*called) for size in parts]
     for layer in parts:
         if not isinstance(layer, nn.Module):
             fix = "Pass tt.decode.Dense(size), torch.nn.Linear or the like."

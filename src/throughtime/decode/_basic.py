@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import problem, type_name
+from throughtime._tensors import autocast_on
 from throughtime.cells._base import check_cell
 from throughtime.decode._decoder import Decoder
 from throughtime.decode._dense import layer_size
@@ -86,7 +87,7 @@ class BasicDecoder(Decoder):
         """`(outputs, next_state, next_inputs, finished)`: one step of the cell, one sample from it."""
         outputs, state = self.cell(inputs, state)
         if self.output_layer is not None:
-            outputs = self.output_layer(outputs)
+            outputs = layered(self.output_layer, outputs)
         sample_ids = self.helper.sample(time, outputs, state)
         finished, next_inputs, state = self.helper.next_inputs(time, outputs, state, sample_ids)
         return BasicDecoderOutput(outputs, sample_ids), state, next_inputs, finished
@@ -99,6 +100,17 @@ def check_output_layer(layer: Any) -> None:
         raise TypeError(
             problem("`output_layer` is no layer", got=type_name(layer), expected="an nn.Module, or None", fix=fix)
         )
+
+
+def layered(layer: nn.Module, outputs: Any) -> Any:
+    """What comes out of a layer on the outputs of a cell; torch's own says of a clash of dtypes which they are only."""
+    if type(layer) is nn.Linear and isinstance(outputs, Tensor):
+        wanted = layer.weight.dtype
+        if outputs.dtype != wanted and not autocast_on(outputs.device):
+            what = "the outputs of the cell have another dtype than `output_layer`"
+            fix = f"Convert one: `output_layer.to({outputs.dtype})`, or cell, state and inputs to {wanted}."
+            raise TypeError(problem(what, got=outputs.dtype, expected=wanted, fix=fix))
+    return layer(outputs)
 
 
 def layered_size(cell: Any, layer: nn.Module | None) -> Any:

@@ -20,7 +20,7 @@ from throughtime._errors import (
 from throughtime._tensors import rowwise
 from throughtime.cells._base import check_cell
 from throughtime.decode._attention_state import AttentionWrapperState
-from throughtime.decode._basic import check_output_layer
+from throughtime.decode._basic import check_output_layer, layered
 from throughtime.decode._beam_step import best_continuations, coverage_penalty
 from throughtime.decode._decoder import Decoder
 from throughtime.decode._embedding import Lookup, check_end_token, check_start_tokens
@@ -125,8 +125,8 @@ class BeamSearchDecoder(Decoder):
         self.cell = cell
         self.output_layer = output_layer
         self._embedding = Lookup(embedding)
-        self._start_tokens = check_start_tokens(start_tokens, self._embedding.device)
-        self._end_token = check_end_token(end_token)
+        self._start_tokens = check_start_tokens(start_tokens, self._embedding)
+        self._end_token = check_end_token(end_token, self._embedding)
         self.beam_width = check_positive_int("beam_width", beam_width)
         self._length_weight = check_number("length_penalty_weight", length_penalty_weight)
         self._coverage_weight = check_number("coverage_penalty_weight", coverage_penalty_weight)
@@ -180,7 +180,7 @@ class BeamSearchDecoder(Decoder):
         merged_state = _nest.map_leaves(self._merged, state.cell_state)
         outputs, cell_state = self.cell(_nest.map_leaves(self._merged, inputs), merged_state)
         if self.output_layer is not None:
-            outputs = self.output_layer(outputs)
+            outputs = layered(self.output_layer, outputs)
         cell_state = _nest.map_leaves(self._apart, cell_state)
         step_log_probs = torch.log_softmax(self._check_logits(outputs), -1)
         attended = self._attended(state, cell_state)
@@ -265,7 +265,10 @@ class BeamSearchDecoder(Decoder):
             what, fix = "Expected outputs to be a single tensor", "Give one number for each token."
             raise TypeError(problem(what, got=type_name(outputs), expected="logits [B * W, V]", fix=fix))
         if not 0 <= self._end_token < outputs.shape[1]:
-            what, fix = "`end_token` is no token of the outputs", "Make the outputs as wide as the vocabulary."
+            what, fix = (
+                "`end_token` is no token of the outputs",
+                "A beam ends with one; outputs are one for each token.",
+            )
             expected = f"0 to {outputs.shape[1] - 1}"
             raise InvalidArgumentError(problem(what, got=self._end_token, expected=expected, fix=fix))
         logits: Tensor = self._apart(outputs)

@@ -19,7 +19,8 @@ from throughtime.cells._parameters import BuiltOnce, glorot_uniform, zeros
 class Dense(BuiltOnce, nn.Module):
     """`inputs @ kernel`, plus `bias` with `use_bias=True`: [..., I] to [..., units].
 
-    The kernel is made at the first call, or at once if `input_size` is given.
+    The kernel is made at the first call, or at once if `input_size` is given; without `dtype` it has that of what the
+    layer sees first.
 
     >>> import torch, throughtime as tt
     >>> layer = tt.decode.Dense(5, input_size=3)
@@ -35,7 +36,8 @@ class Dense(BuiltOnce, nn.Module):
     ) -> None:
         super().__init__()
         self.units = check_positive_int("units", units)
-        dtype = None if dtype is None else check_dtype("dtype", dtype)
+        self._dtype = dtype = None if dtype is None else check_dtype("dtype", dtype)
+        self._role, self._owner = "a layer", "layer"
         # Made in inference mode, a parameter could never be trained.
         with torch.inference_mode(False):
             kernel: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
@@ -45,21 +47,35 @@ class Dense(BuiltOnce, nn.Module):
         if input_size is not None:
             self.build(check_positive_int("input_size", input_size, minimum=0))
 
-    def build(self, input_size: int) -> None:
-        """Make the kernel for inputs [..., input_size]; one that exists stays."""
+    def named(self, role: str, owner: str) -> Dense:
+        """This layer, called by what it is for and whose it is where a message speaks of it."""
+        self._role, self._owner = role, owner
+        return self
+
+    def build(self, input_size: int, dtype: torch.dtype | None = None) -> None:
+        """Make the kernel for inputs [..., input_size] of a dtype; one that exists stays."""
         # torch's own hook of the first call: it makes the parameters, and ends the laziness.
         if is_lazy(self.kernel):
-            self._infer_parameters(self, (torch.empty(0, input_size),))
+            self._infer_parameters(self, (torch.empty(0, input_size, dtype=dtype or self.kernel.dtype),))
 
     def initialize_parameters(self, inputs: Tensor) -> None:
         """Called by torch before the first call."""
         kernel: Any = self.kernel
         if is_lazy(kernel):
+            dtype = self._first_dtype(inputs)
             with torch.inference_mode(False), torch.no_grad():
-                kernel.materialize((inputs.shape[-1], self.units))
+                kernel.materialize((inputs.shape[-1], self.units), dtype=dtype)
                 glorot_uniform(kernel)
                 if self.bias is not None:
+                    # In place, as `.to()` does it: an optimiser may have it already.
+                    self.bias.data = self.bias.data.to(dtype)
                     zeros(self.bias)
+
+    def _first_dtype(self, inputs: Tensor) -> torch.dtype:
+        """As the constructor or `.to()` said, else that of the inputs, which are lower than they are in autocast."""
+        typed = self._dtype is not None or self.kernel.dtype != torch.get_default_dtype()
+        seen = inputs.is_floating_point() and not autocast_on(inputs.device)
+        return inputs.dtype if seen and not typed else self.kernel.dtype
 
     def forward(self, inputs: Tensor) -> Tensor:
         """`inputs` [..., I] -> [..., units]."""
@@ -69,15 +85,16 @@ class Dense(BuiltOnce, nn.Module):
 
     def _check(self, inputs: Tensor) -> None:
         if inputs.shape[-1] != self.kernel.shape[0]:
-            what, fix = "the inputs of a layer have the wrong width", "A layer owns the weights of its first call."
+            what, fix = (
+                f"the inputs of {self._role} have the wrong width",
+                "A layer owns the weights of its first call.",
+            )
             got, expected = shape_of(inputs), f"[..., {self.kernel.shape[0]}]"
             raise ValueError(problem(what, got=got, expected=expected, fix=fix))
         check_same_device("inputs", inputs, "the layer's kernel", self.kernel)
         if inputs.dtype != self.kernel.dtype and not autocast_on(inputs.device):
-            what, fix = (
-                "the inputs of a layer have another dtype than its kernel",
-                f"Convert it: `.to({inputs.dtype})`.",
-            )
+            what = f"the inputs of {self._role} have another dtype than its kernel"
+            fix = f"Convert what it is given, `.to({self.kernel.dtype})`, or `{self._owner}.to({inputs.dtype})`."
             raise TypeError(problem(what, got=inputs.dtype, expected=self.kernel.dtype, fix=fix))
 
     def extra_repr(self) -> str:

@@ -150,13 +150,16 @@ def _stacked(decoder: Decoder, steps: list[Any], device: torch.device) -> Any:
 
 
 def _check_limit(maximum_iterations: Any) -> int | None:
-    """The most steps; None for no limit. As in TensorFlow, it must be a scalar; below 0 it is 0."""
+    """The most steps; None for no limit. As in TensorFlow, it must be a scalar."""
+    if maximum_iterations is None:
+        return None
     fix = "Pass the most steps to run; rows of different lengths end by their end tokens."
-    return (
-        None
-        if maximum_iterations is None
-        else max(0, int(whole_numbers("maximum_iterations", maximum_iterations, 0, fix)))
-    )
+    limit = int(whole_numbers("maximum_iterations", maximum_iterations, 0, fix))
+    if limit < 0:
+        # TensorFlow would run no step, and say nothing; whoever means no limit is told how to say so.
+        fix = "Pass None for no limit, 0 for no step."
+        raise ValueError(problem("`maximum_iterations` is negative", got=limit, expected="at least 0", fix=fix))
+    return limit
 
 
 def _check_parts(method: str, result: Any, count: int) -> Any:

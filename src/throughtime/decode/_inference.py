@@ -22,7 +22,7 @@ class GreedyEmbeddingHelper(Helper):
     Args:
         embedding: A table [V, E], or a function of tokens such as `nn.Embedding`.
         start_tokens: The tokens to start from, [B].
-        end_token: The token that ends a sequence.
+        end_token: The token that ends a sequence; -1 for none.
 
     >>> import torch, throughtime as tt
     >>> helper = tt.decode.GreedyEmbeddingHelper(torch.eye(3), start_tokens=[1, 1], end_token=0)
@@ -32,8 +32,8 @@ class GreedyEmbeddingHelper(Helper):
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
         self._embedding = Lookup(embedding)
-        self._start_tokens = check_start_tokens(start_tokens, self._embedding.device)
-        self._end_token = check_end_token(end_token)
+        self._start_tokens = check_start_tokens(start_tokens, self._embedding)
+        self._end_token = check_end_token(end_token, self._embedding)
 
     @property
     def batch_size(self) -> int:
@@ -71,7 +71,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
     Args:
         embedding: A table [V, E], or a function of tokens such as `nn.Embedding`.
         start_tokens: The tokens to start from, [B].
-        end_token: The token that ends a sequence.
+        end_token: The token that ends a sequence; -1 for none.
         softmax_temperature: Divides the logits: below 1 likely tokens become likelier. None is 1.
         seed: Makes the tokens reproducible.
         top_k: Choose among the k most likely tokens only.

@@ -47,6 +47,8 @@ class AttentionMechanism(nn.Module):
     [[1.0, 0.0]]
     """
 
+    memory_layer: Dense | None
+    query_layer: Dense | None
     # The memory of the moment decides nothing about a step: that has the memory of its rows in the state.
     unwatched = frozenset({"_memory", "name"})
 
@@ -79,12 +81,14 @@ class AttentionMechanism(nn.Module):
         if dtype is None and isinstance(memory, Tensor) and memory.is_floating_point():
             dtype = memory.dtype
         self.dtype = torch.get_default_dtype() if dtype is None else check_dtype("dtype", dtype)
-        self.memory_layer = (
-            Dense(self.num_units, dtype=self.dtype, input_size=memory_size)
-            if check_flag("memory_layer", memory_layer)
-            else None
-        )
-        self.query_layer = Dense(self.num_units, dtype=self.dtype) if check_flag("query_layer", query_layer) else None
+        # Without a dtype, and without a memory that has one, layers wait for the first memory.
+        layers = (("memory", memory_layer, memory_size), ("query", query_layer, None))
+        for role, wanted, size in layers:
+            layer = None
+            if check_flag(f"{role}_layer", wanted):
+                layer = Dense(self.num_units, dtype=dtype, input_size=size)
+                layer.named(f"the {role} layer of {type(self).__name__}", "mechanism")
+            setattr(self, f"{role}_layer", layer)
         self._memory: Memory | None = None
         if memory is not None:
             self.setup_memory(memory, memory_sequence_length)
@@ -97,11 +101,23 @@ class AttentionMechanism(nn.Module):
     def setup_memory(self, memory: Any, memory_sequence_length: Any = None) -> Memory:
         """Attend to `memory` [B, S, D] from now on; past `memory_sequence_length` [B] it is neither seen nor read."""
         values, mask = check_memory(memory, memory_sequence_length)
-        keys = values if self.memory_layer is None else self.memory_layer(values)
+        keys = values if self.memory_layer is None else self._keyed(self.memory_layer, values)
         if self.custom_key_value_fn is not None:
             keys, values = self.custom_key_value_fn(self, keys, values)
         self._memory = Memory(keys, values, mask)
         return self._memory
+
+    def _keyed(self, layer: Dense, values: Tensor) -> Tensor:
+        """`values` through the memory layer; if that is made by this call, the rest of the weights is of its dtype."""
+        first = is_lazy(layer.kernel)
+        keys: Tensor = layer(values)
+        if first and layer.kernel.dtype != self.dtype:
+            self.dtype = layer.kernel.dtype
+            for parameter in self._parameters.values():
+                if parameter is not None:
+                    # In place, as `.to()` does it: an optimiser may have it already.
+                    parameter.data = parameter.data.to(self.dtype)
+        return keys
 
     @property
     def memory(self) -> Memory:
@@ -155,7 +171,7 @@ class AttentionMechanism(nn.Module):
     def build(self, query_size: int) -> None:
         """Make what depends on the width of the queries."""
         if self.query_layer is not None:
-            self.query_layer.build(query_size)
+            self.query_layer.build(query_size, self.dtype)
 
     def score(self, query: Tensor, keys: Tensor) -> Tensor:
         """How well `query` [B, units] fits each of `keys` [B, S, units]: [B, S]."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime.cells._wrappers import CellWrapper
-from throughtime.decode._basic import BasicDecoder, BasicDecoderOutput, layered_size
+from throughtime.decode._basic import BasicDecoder, BasicDecoderOutput, layered, layered_size
 from throughtime.decode._decoder import Decoder
 from throughtime.decode._training import TrainingHelper
 from throughtime.unroll import dynamic_rnn
@@ -31,7 +31,7 @@ class LayeredCell(CellWrapper):
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell, through the layer."""
         output, state = self.cell(inputs, state)
-        return self.layer(output), state
+        return layered(self.layer, output), state
 
 
 def decode_at_once(

@@ -43,11 +43,11 @@ def evaluate(
     # Somebody may have frozen a part of it.
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    sums = Sums({})
+    sums, seen = Sums({}), False
     try:
         with torch.no_grad():
             for batch in batches:
-                state = None
+                seen, state = True, None
                 for window in windows_of(brought(batch, device), truncate, alone):
                     with autocast(device, precision):
                         measured, state = measured_by(measure, model, window, state, carry=truncate is not None)
@@ -55,4 +55,7 @@ def evaluate(
     finally:
         for module, was_training in modes:
             module.training = was_training
+    if not seen:
+        fix = "Check that the data is there, and that an iterator was not used up before."
+        raise ValueError(problem("`batches` is empty", got="0 batches", expected="at least one", fix=fix))
     return sums.over_all(worker).means()

@@ -92,7 +92,7 @@ def cost(history: History) -> Figure:
     parts: list[tuple[str, str, list[float], str]] = [
         ("time", "ms", [1000 * step.seconds for step in history.steps], BLUE),
         ("norm of the gradient", "", [step.gradient_norm for step in history.steps], RED),
-        ("memory, at most so far", "MB", [step.memory / 1e6 for step in history.steps], GREEN),
+        ("memory, at most so far", "MiB", [step.memory / 2**20 for step in history.steps], GREEN),
         ("learning rate", "", [step.learning_rate for step in history.steps], VIOLET),
     ]
     for place, (title, unit, values, color) in enumerate(parts, 1):

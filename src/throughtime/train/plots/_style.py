@@ -27,7 +27,12 @@ def names_on(axes: Axes, which: str, names: Sequence[str], *, start: int = 0) ->
     stride = -(-len(names) // NAMES) or 1
     places = range(start, start + len(names), stride)
     set_ticks = axes.set_xticks if which == "x" else axes.set_yticks
-    set_ticks(places, [str(name) for name in names[::stride]], parse_math=False)
+    shown = [str(name) for name in names[::stride]]
+    # Words side by side would lie upon each other.
+    aslant: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    set_ticks(
+        places, shown, parse_math=False, **(aslant if which == "x" and max(map(len, shown), default=0) > 3 else {})
+    )
 
 
 def calm(axes: Axes, title: str, x: str = "", y: str = "") -> None:

@@ -164,7 +164,10 @@ class Report:
         self._data["through"].append({"name": str(name), "layers": parts, "labels": shown})
 
     def add_attention(self, name: str, weights: Any, source: Sequence[str], target: Sequence[str]) -> None:
-        """Attention weights [U, T]: how much each of `target` looked at each of `source`."""
+        """Attention weights [U, T]: how much each of `target` looked at each of `source`.
+
+        The page explains three signs: a token `■` is the end of what is written, `?` what was never seen, ` ` a space.
+        """
         values = attention_weights(weights, source, target)
         tokens = {"source": list(map(str, source)), "target": list(map(str, target))}
         self._data["attention"].append({"name": str(name), "weights": rounded(values), "lost": lost(values), **tokens})
@@ -322,25 +325,28 @@ def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
     if broken:
         return f"It is lost: at {broken:,} of {len(way):,} steps it is not a finite number. Something overflows."
     way = way if backwards else way[::-1]
-    first, last = ("last", "first") if backwards else ("first", "last")
+    first, last, silent = ("last", "the first", "") if backwards else ("first", "the last", "")
     if len(way) and way[0] == 0:
         # A loss of outputs alone asks nothing of the state that is left at the end.
-        way, last = np.trim_zeros(way, "f"), f"{last} that sends any back"
+        count, way = len(way), np.trim_zeros(way, "f")
+        number, beyond = (count - len(way) + 1, "before") if backwards else (len(way), "after")
+        last, silent = f"step {number:,}", f" From what is {beyond} step {number:,} nothing flows back."
     if len(way) < 2:
         return "Nothing flows back: the loss does not depend on earlier states."
     start, end = float(way[0]), float(way[-1])
     if end * FAR < start:
         gone = end == 0 or end < start * NOTHING
-        times = "" if gone else f"{_times(start / end)} smaller at the {first} step than at the {last}"
+        times = "" if gone else f"{_times(start / end)} smaller at the {first} step than at {last}"
         left = times or f"nothing is left of it at the {first} step"
-        return f"It vanishes: {left}. What is far away is hardly learned."
+        return f"It vanishes: {left}. What is far away is hardly learned.{silent}"
     if end > start * FAR:
-        return f"It explodes: {_times(end / start)} larger at the {first} step than at the {last}. Clip the gradient."
+        said = f"{_times(end / start)} larger at the {first} step than at {last}"
+        return f"It explodes: {said}. Clip the gradient.{silent}"
     factor = end / start
     if max(factor, 1 / factor) < NEARLY_ONE:
-        return f"It arrives: about as large at the {first} step as at the {last}."
+        return f"It arrives: about as large at the {first} step as at {last}.{silent}"
     said = f"{factor:,.1f} times larger" if factor >= 1 else f"{1 / factor:,.1f} times smaller"
-    return f"It arrives: {said} at the {first} step than at the {last}."
+    return f"It arrives: {said} at the {first} step than at {last}.{silent}"
 
 
 def _times(factor: float) -> str:

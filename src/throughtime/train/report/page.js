@@ -29,6 +29,14 @@
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
   const tell = (node, text) => make(node, "p", { class: "note" }, text);
   const whole = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : round(value));
+  // How much room a text takes, nearly: letters of East Asia are twice as wide as others.
+  const span = (text, letter = 6.6) => letter * [...text].reduce((sum, one) => sum + (one > "\u2e7f" ? 2 : 1), 0);
+  const short = (text, most) => ([...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text);
+  // A text that is shortened says all of itself when it is pointed at.
+  const label = (svg, attributes, text, most = 20) => {
+    const node = make(svg, "text", attributes, short(text, most));
+    if (short(text, most) !== text) make(node, "title", {}, text);
+  };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const rgb = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
   const mix = (from, to, part) => from.map((value, place) => Math.round(value + (to[place] - value) * part));
@@ -37,7 +45,9 @@
     tip.textContent = text;
     tip.classList.add("on");
     const box = tip.getBoundingClientRect();
-    const left = Math.min(event.clientX + 14, innerWidth - box.width - 8);
+    // Without what a scroll bar takes; where there is no room to the right of the pointer, to the left of it.
+    const beside = event.clientX + 14, edge = document.documentElement.clientWidth - 12;
+    const left = beside + box.width > edge ? Math.min(event.clientX - 14, edge) - box.width : beside;
     const above = event.clientY + 18 + box.height > innerHeight;
     tip.style.left = `${Math.max(8, left)}px`;
     tip.style.top = `${above ? event.clientY - box.height - 12 : event.clientY + 18}px`;
@@ -116,7 +126,7 @@
   // series: {name, x, y, color, faint, dashed, band: [low, high]}; all numbers, null where there is none.
   const curves = (parent, series, options = {}) => {
     const W = room(parent), H = options.height || 230;
-    const pad = { left: options.left ?? 46, right: options.right ?? 12, top: 10, bottom: options.bare ? 6 : 34 };
+    const pad = { left: options.left ?? 46, right: options.right ?? 12, top: options.unit ? 24 : 10, bottom: 34 };
     const svg = make(parent, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.label || "curves" });
     const xs = series.flatMap((one) => known(one.x));
     let ys = series.flatMap((one) => known(one.y));
@@ -127,19 +137,19 @@
     if (y0 === y1) { const spread = Math.abs(y0) * 0.1 || 1; y0 -= options.log ? 0 : spread; y1 += spread; if (options.log) y0 /= 2; }
     else if (!options.log && options.low === undefined) { const spare = (y1 - y0) * 0.05; y0 -= spare; y1 += options.high === undefined ? spare : 0; }
     const px = scale(x0, x1 === x0 ? x0 + 1 : x1, pad.left, W - pad.right), py = scale(y0, y1, H - pad.bottom, pad.top, options.log);
-    const show = options.format || round;
+    const show = options.format || (options.unit ? (value) => `${round(value)} ${options.unit}` : round);
     const ticks = options.log ? decades(y0, y1) : nice(y0, y1, 4);
     const labels = show === percent ? ticks.map((tick) => `${+(100 * tick).toPrecision(3)}%`) : texts(ticks);
     ticks.forEach((tick, place) => {
       make(svg, "line", { class: "grid", x1: pad.left, x2: W - pad.right, y1: py(tick), y2: py(tick) });
       make(svg, "text", { x: pad.left - 7, y: py(tick), "text-anchor": "end", "dominant-baseline": "middle" }, labels[place]);
     });
-    if (!options.bare) {
-      make(svg, "line", { class: "axis", x1: pad.left, x2: W - pad.right, y1: H - pad.bottom, y2: H - pad.bottom });
-      for (const tick of nice(x0, x1, 6).filter((tick) => !options.whole || Number.isInteger(tick)))
-        make(svg, "text", { x: px(tick), y: H - pad.bottom + 15, "text-anchor": "middle" }, round(tick));
-      if (options.xlabel) make(svg, "text", { x: W - pad.right, y: H - 4, "text-anchor": "end" }, options.xlabel);
-    }
+    if (options.unit) make(svg, "text", { x: pad.left - 7, y: 9, "text-anchor": "end" }, options.unit);
+    make(svg, "line", { class: "axis", x1: pad.left, x2: W - pad.right, y1: H - pad.bottom, y2: H - pad.bottom });
+    // There is no half an epoch, and no half a step.
+    for (const tick of nice(x0, x1, 6).filter(Number.isInteger))
+      make(svg, "text", { x: px(tick), y: H - pad.bottom + 15, "text-anchor": "middle" }, round(tick));
+    if (options.xlabel) make(svg, "text", { x: W - pad.right, y: H - 4, "text-anchor": "end" }, options.xlabel);
     for (const guide of options.guides || []) {
       if (guide.x !== undefined) make(svg, "line", { class: "guide", x1: px(guide.x), x2: px(guide.x), y1: pad.top, y2: H - pad.bottom });
       else make(svg, "line", { class: "guide", x1: pad.left, x2: W - pad.right, y1: py(guide.y), y2: py(guide.y) });
@@ -154,7 +164,10 @@
       });
       make(svg, "path", { class: one.faint ? "curve faint" : "curve", d: path, style: `stroke: var(${one.color})${one.dashed ? "; stroke-dasharray: 5 4" : ""}` });
       if (one.x.length < 40 && !one.faint && !one.dashed) one.x.forEach((x, place) => {
-        if (one.y[place] !== null && (!options.log || one.y[place] > 0)) make(svg, "circle", { cx: px(x), cy: py(one.y[place]), r: 2.2, style: `fill: var(${one.color})` });
+        const y = one.y[place], none = options.log && y === 0;
+        // Zero has no place on a scale of powers: it is a ring at the lower edge.
+        if (none) make(svg, "circle", { class: "zero", cx: px(x), cy: H - pad.bottom, r: 3, style: `stroke: var(${one.color})` });
+        else if (y !== null && (!options.log || y > 0)) make(svg, "circle", { cx: px(x), cy: py(Math.min(Math.max(y, y0), y1)), r: 2.2, style: `fill: var(${one.color})` });
       });
     }
     const hair = make(svg, "line", { class: "hair", y1: pad.top, y2: H - pad.bottom });
@@ -176,7 +189,7 @@
     const node = make(head, "span", { class: "legend" });
     for (const one of series) {
       const entry = make(node, "span", {});
-      make(entry, "i", { style: `background: var(${one.color})${one.faint ? "; opacity: .4" : ""}` });
+      make(entry, "i", { class: one.dashed ? "dashed" : "", style: `color: var(${one.color})${one.faint ? "; opacity: .4" : ""}` });
       entry.append(one.name);
     }
   };
@@ -238,14 +251,12 @@
   };
 
   // ---- the sections ------------------------------------------------------------------------------------------
-  const tiles = (facts) => {
-    const list = make(page, "dl", { class: "tiles" });
-    for (const [name, value] of facts) {
-      const tile = make(list, "div");
-      make(tile, "dt", {}, name);
-      make(tile, "dd", {}, value);
-    }
-  };
+  const pairs = (parent, [both, left, right], facts) => facts.forEach(([name, value]) => {
+    const node = make(parent, both);
+    make(node, left, {}, name);
+    make(node, right, {}, value);
+  });
+  const tiles = (facts) => pairs(make(page, "dl", { class: "tiles" }), ["div", "dt", "dd"], facts);
 
   const learning = ({ steps, epochs }) => {
     const node = section("learning", "Learning", "Each epoch is one pass over the training data. Held-out sequences are never learned from: where their curve turns away from the training curve, the model has begun to learn by heart.");
@@ -266,7 +277,7 @@
       const positive = series.every((one) => known(one.y).every((value) => value > 0));
       const values = series.flatMap((one) => known(one.y));
       const log = !rate && positive && Math.max(...values) > 8 * Math.min(...values);
-      curves(box.node, series, { log, whole: true, xlabel: "epoch", label: `${name} by epoch`, format: rate ? percent : round, ...(rate ? { low: 0, high: 1 } : {}) });
+      curves(box.node, series, { log, xlabel: "epoch", label: `${name} by epoch`, format: rate ? percent : round, ...(rate ? { low: 0, high: 1 } : {}) });
       const lost = own(epochs.lost, name);
       if (lost) tell(box.node, `Not finite, and so not drawn: ${counted(lost, "value")}.`);
     }
@@ -275,37 +286,44 @@
   const confusion = ({ names, matrix, totals, total: all, classes }) => {
     const node = section("confusion", "Which class is taken for which", "Rows are what it is, columns what the model says. The diagonal is right; everything else is a confusion.");
     const box = card(node, `${all.toLocaleString("en")} held-out ${data.unit || "sequences"}`, true);
-    const size = names.length, cell = size > 24 ? 16 : size > 12 ? 26 : 38, left = Math.min(150, 16 + 7 * Math.max(...names.map((name) => name.length)));
-    const W = left + size * cell + 10, H = size * cell + 34;
+    const size = names.length, widest = Math.max(...names.map((name) => span(short(name, 20))));
+    const left = 16 + Math.min(150, widest);
+    // As large as there is room, within reason; columns are named along their width, or else aslant.
+    const cell = Math.max(16, Math.min(88, Math.max(24, 560 / size), (room(box.node) - left - 10) / size)), aslant = widest > cell - 6;
+    const below = aslant ? 14 + 0.71 * Math.min(widest, span("m".repeat(14))) : 16;
+    const W = left + size * cell + 10, H = size * cell + below + 18;
     const scroll = make(box.node, "div", { class: "scroll" });
-    const svg = make(scroll, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "confusion matrix", style: `max-width: ${Math.max(W * 1.25, 300)}px; margin: 0 auto` });
+    const svg = make(scroll, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "confusion matrix", style: `width: ${W}px; margin: 0 auto` });
     matrix.forEach((row, is) => {
       // Of all that was said of it, also by classes that are not shown.
       const total = totals[is];
-      make(svg, "text", { x: left - 8, y: is * cell + cell / 2, "text-anchor": "end", "dominant-baseline": "central" }, names[is].slice(0, 20));
+      label(svg, { x: left - 8, y: is * cell + cell / 2, "text-anchor": "end", "dominant-baseline": "central" }, names[is]);
       row.forEach((count, said) => {
         const part = count / (total || 1), right = is === said;
         const rect = make(svg, "rect", { x: left + said * cell, y: is * cell, width: cell - 1.5, height: cell - 1.5, rx: 3, style: `fill: var(${right ? "--a" : "--b"}); fill-opacity: ${count ? 0.1 + 0.85 * part : 0.03}` });
         rect.addEventListener("pointermove", (event) => say(event, `is ${names[is]}, taken for ${names[said]}\n${count} of ${total} (${percent(part)})`));
         rect.addEventListener("pointerleave", hush);
-        if (count && cell > 20) make(svg, "text", { class: "cell-text", x: left + said * cell + cell / 2, y: is * cell + cell / 2, style: `fill: ${part > 0.55 ? "var(--card)" : "var(--ink)"}` }, count);
+        if (count && span(String(count), 7) < cell - 3) make(svg, "text", { class: "cell-text", x: left + said * cell + cell / 2, y: is * cell + cell / 2, style: `fill: ${part > 0.55 ? "var(--card)" : "var(--ink)"}` }, count);
       });
     });
-    names.forEach((name, place) => { if (cell > 20 && name.length < 6) make(svg, "text", { x: left + place * cell + cell / 2, y: size * cell + 16, "text-anchor": "middle" }, name); });
+    names.forEach((name, place) => {
+      const x = left + place * cell + cell / 2, y = size * cell + 14;
+      label(svg, aslant ? { x: x + 4, y, "text-anchor": "end", transform: `rotate(-45 ${x + 4} ${y})` } : { x, y, "text-anchor": "middle" }, name, aslant ? 14 : 20);
+    });
     make(svg, "text", { x: W - 10, y: H - 3, "text-anchor": "end" }, "said →");
     if (classes > size) tell(box.node, `${size} of ${classes.toLocaleString("en")} classes are shown: those most often confused, and after them the most frequent. The others are left out, but shares are of everything.`);
   };
 
   const forecasts = (list) => {
     const node = section("forecasts", "What comes next", "The model has read the sequence up to the dotted line and says what follows; the real future, which it has not seen, is drawn beside it.");
-    const place = make(node, "div");
-    const box = make(node, "div");
-    picker(place, list.map((one) => one.name), "sequence", (chosen) => {
+    const place = make(node, "div"), holder = make(node, "div");
+    // Of a long past the end is shown, so that the forecast has room; all of it is one click away.
+    const draw = (one, box, length) => {
       box.replaceChildren();
-      const one = list[chosen], cards = make(box, "div", { class: "cards" });
+      const cards = make(box, "div", { class: "cards" });
       for (const column of one.columns) {
         const series = [
-          { name: "known", x: one.past, y: column.past, color: "--a" },
+          { name: "known", x: one.past.slice(-length), y: column.past.slice(-length), color: "--a" },
           { name: "what came", x: one.future, y: column.truth, color: "--a", dashed: true },
           { name: "forecast", x: one.future, y: column.forecast, color: "--b" },
         ];
@@ -314,6 +332,14 @@
         curves(inner.node, series, { xlabel: "step", label: `forecast of ${column.name}`, height: 240, guides: one.past.slice(-1).map((x) => ({ x })) });
         if (column.lost) tell(inner.node, `Not finite, and so not drawn: ${counted(column.lost, "forecast value")}.`);
       }
+    };
+    picker(place, list.map((one) => one.name), "sequence", (chosen) => {
+      holder.replaceChildren();
+      const one = list[chosen], ways = make(holder, "div"), box = make(holder, "div");
+      const near = Math.max(3 * one.future.length, 20), past = one.past.length;
+      const lengths = past > 1.5 * near ? [near, past] : [past || 1];
+      const named = (length) => `${length === one.past[past - 1] ? "all" : "the last"} ${counted(length, "step")}`;
+      picker(ways, lengths.map(named), "how much of the past", (way) => draw(one, box, lengths[way]));
     });
   };
 
@@ -340,7 +366,7 @@
           const row = make(inner.node, "div", { class: "axis-row" });
           make(row, "span");
           const letters = make(row, "div", { class: "letters" });
-          one.labels.forEach((label) => make(letters, "span", {}, label));
+          one.labels.forEach((name) => make(letters, "span", { title: name }, name));
         }
         if (layer.gradient) {
           const row = make(inner.node, "div", { class: "axis-row" });
@@ -352,6 +378,8 @@
           const holder = make(row, "div");
           curves(holder, series, { log: true, height: 170, left: 0, right: 0, xrange: [1 - half, layer.length + half], xlabel: "step", label: "gradient norm through time", low: Math.max(1e-12, Math.min(...layer.gradient.filter((value) => value > 0)) / 1.6), high: Math.min(Number.MAX_VALUE, Math.max(...layer.gradient) * 1.6) });
         }
+        const zeros = layer.gradient ? layer.gradient.filter((value) => value === 0).length : 0;
+        if (zeros && zeros < layer.gradient.length) tell(inner.node, `The gradient is 0 at ${counted(zeros, "step")}${layer.gradient.length < 40 ? ": a ring at the lower edge" : ", where nothing is drawn"}.`);
         if (layer.verdict) make(inner.node, "p", { class: "note verdict" }, layer.verdict);
         if (layer.steps) tell(inner.node, `${grid.columns} of ${layer.length.toLocaleString("en")} steps are shown, at nearly equal distances.`);
         if (layer.lost) tell(inner.node, `Not finite, and grey in the map where they are shown: ${counted(layer.lost, "value")} of the state.`);
@@ -365,30 +393,42 @@
     picker(place, list.map((one) => one.name), "sequence", (chosen) => {
       box.replaceChildren();
       const one = list[chosen], inner = card(box, `${one.name}`, true);
-      const wide = Math.max(14, Math.min(34, 900 / one.source.length)), high = 26;
-      const left = 16 + 8 * Math.max(...one.target.map((token) => token.length), 2), top = 34;
-      const W = left + one.source.length * wide + 8, H = top + one.target.length * high + 8;
-      const svg = make(make(inner.node, "div", { class: "scroll" }), "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "attention map", style: `max-width: ${W * 1.3}px; margin: 0 auto` });
       const shown = (token) => token === " " ? "␣" : token;
-      one.source.forEach((token, column) => make(svg, "text", { x: left + column * wide + wide / 2, y: top - 10, "text-anchor": "middle", style: "font-size: 13px" }, shown(token).slice(0, 8)));
+      const widest = (tokens, most) => Math.max(16, ...tokens.map((token) => span(short(shown(token), most), 8)));
+      const count = one.source.length, high = 26, left = 16 + widest(one.target, 20), free = room(inner.node) - left - 8;
+      // Words stand side by side where there is room, and aslant where there is none.
+      const needed = widest(one.source, 14) + 10, aslant = Math.max(40, needed) * count > free && needed > 34;
+      const wide = aslant ? Math.max(16, Math.min(40, free / count)) : Math.max(14, needed, Math.min(40, free / count));
+      const rise = aslant ? 0.71 * needed : 0, top = 34 + rise;
+      const W = left + count * wide + 8 + rise, H = top + one.target.length * high + 8;
+      const svg = make(make(inner.node, "div", { class: "scroll" }), "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "attention map", style: `width: ${W}px; margin: 0 auto` });
+      one.source.forEach((token, column) => {
+        const x = left + column * wide + wide / 2, y = top - 10, turn = aslant ? { "text-anchor": "start", transform: `rotate(-45 ${x} ${y})` } : { "text-anchor": "middle" };
+        label(svg, { x, y, ...turn, style: "font-size: 13px" }, shown(token), 14);
+      });
       one.weights.forEach((row, written) => {
-        make(svg, "text", { x: left - 8, y: top + written * high + high / 2, "text-anchor": "end", "dominant-baseline": "central", style: "font-size: 13px" }, shown(one.target[written]));
+        label(svg, { x: left - 8, y: top + written * high + high / 2, "text-anchor": "end", "dominant-baseline": "central", style: "font-size: 13px" }, shown(one.target[written]));
         row.forEach((weight, read) => {
           const rect = make(svg, "rect", { x: left + read * wide, y: top + written * high, width: wide - 1.5, height: high - 1.5, rx: 3, style: `fill: var(--a); fill-opacity: ${0.04 + 0.96 * Math.sqrt(Math.min(1, Math.max(0, weight)))}` });
           rect.addEventListener("pointermove", (event) => say(event, `writing ${shown(one.target[written])}, reading ${shown(one.source[read])}\n${weight === null ? "not finite" : percent(weight)}`));
           rect.addEventListener("pointerleave", hush);
         });
       });
+      const signs = { "■": "■ is the end of what is written", " ": "␣ is a space", "?": "? stands for what the model has never seen" };
+      const told = Object.keys(signs).filter((sign) => one.target.includes(sign) || one.source.includes(sign)).map((sign) => signs[sign]);
+      if (told.length) tell(inner.node, `${told.join("; ")}.`);
       if (one.lost) tell(inner.node, `Not finite, and so left pale: ${counted(one.lost, "weight")}.`);
     });
   };
 
   const lengths = ({ edges, counts, padding, padding_at_random, total, longest }) => {
     const box = card(data.cards, "How long the sequences are");
-    bars(box.node, edges, counts, { label: "histogram of lengths" });
+    const sequences = counts.reduce((sum, count) => sum + count, 0), alike = total === sequences * longest;
+    if (alike) tell(box.node, sequences === 1 ? `There is one sequence, of ${counted(longest, "step")}.` : `All ${counted(sequences, "sequence")} have ${counted(longest, "step")}.`);
+    else bars(box.node, edges, counts, { label: "histogram of lengths" });
     const note = make(box.node, "p", { class: "note" });
     make(note, "strong", {}, `${total.toLocaleString("en")} real steps`);
-    const text = [`, at most ${longest.toLocaleString("en")} in a sequence.`];
+    const text = [alike ? "." : `, at most ${longest.toLocaleString("en")} in a sequence.`];
     // Each figure is told only if it is known.
     if (padding_at_random !== null) text.push(` Batches at random would be ${percent(padding_at_random)} padding${padding === null ? "." : ";"}`);
     if (padding !== null) text.push(` ${padding_at_random === null ? "Batches" : "batches of like length"} are ${percent(padding)}${padding_at_random === null ? " padding" : ""}, and none of it is computed.`);
@@ -396,14 +436,15 @@
   };
 
   const cost = ({ steps }) => {
-    const x = steps.number;
+    // Where there are many, each is the mean of neighbours, and so is its number.
+    const x = steps.number.map(Math.round);
     const time = card(data.cards, "Time of a training step");
     const [first, ...later] = steps.seconds.map((value) => value * 1000);
     const most = Math.max(...known(later));
     // The first step also compiles: the others are to be seen, and it is told.
     const compiles = later.length > 1 && first > 3 * most;
-    const seconds = [{ name: "milliseconds", x: compiles ? x.slice(1) : x, y: compiles ? later : [first, ...later], color: "--a" }];
-    curves(time.node, seconds, { xlabel: "training step", low: 0, height: 210, label: "milliseconds a step" });
+    const seconds = [{ name: "time", x: compiles ? x.slice(1) : x, y: compiles ? later : [first, ...later], color: "--a" }];
+    curves(time.node, seconds, { xlabel: "training step", unit: "ms", low: 0, height: 210, label: "milliseconds a step" });
     const apart = compiles ? ` The first took ${round(first)} ms, and compiled the kernels.` : "";
     make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.${apart}`);
     const flow = card(data.cards, "Norm of the gradient, training step by step");
@@ -411,7 +452,8 @@
     if (steps.lost) tell(flow.node, `Not finite, and so not drawn: ${counted(steps.lost, "step")}.`);
     if (known(steps.memory).some((value) => value > 0)) {
       const memory = card(data.cards, "Memory, at most so far");
-      curves(memory.node, [{ name: "MB", x, y: steps.memory.map((value) => value / 1e6), color: "--c" }], { xlabel: "training step", height: 210, label: "memory by step" });
+      const [unit, bytes] = Math.max(...known(steps.memory)) < 10 * 2 ** 30 ? ["MiB", 2 ** 20] : ["GiB", 2 ** 30];
+      curves(memory.node, [{ name: "memory", x, y: steps.memory.map((value) => (value === null ? null : value / bytes)), color: "--c" }], { xlabel: "training step", unit, height: 210, label: "memory by step" });
     }
     const rate = card(data.cards, "Learning rate");
     curves(rate.node, [{ name: "learning rate", x, y: steps.learning_rate, color: "--d" }], { xlabel: "training step", low: 0, height: 210, label: "learning rate by step" });
@@ -428,12 +470,7 @@
 
   const settings = (facts) => {
     const node = section("settings", "Settings", "Everything needed to run it again.");
-    const table = make(node, "table", { class: "facts" });
-    for (const [name, value] of facts) {
-      const row = make(table, "tr");
-      make(row, "th", {}, name);
-      make(row, "td", {}, value);
-    }
+    pairs(make(node, "table", { class: "facts" }), ["tr", "th", "td"], facts);
   };
 
   document.getElementById("theme").addEventListener("click", () => {

@@ -1,0 +1,123 @@
+"""What a reader is told beside the pictures: names, units, whole steps, signs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from _reports import by_node, drawn, history
+
+import throughtime as tt
+
+pytestmark = [pytest.mark.covers("report"), by_node]
+
+
+def test_all_classes_are_named_on_both_sides(tmp_path: Path) -> None:
+    names = ["bearing", "ok", "overheat"]
+    report = tt.train.Report("t")
+    report.add_confusion(np.diag([4, 2, 3]), names)
+    texts = drawn(report, tmp_path)["texts"]
+    assert all(texts.count(name) == 2 for name in names)
+
+
+@pytest.mark.parametrize("classes", [9, 30, 40])
+def test_many_classes_with_long_names_are_named_in_short(classes: int, tmp_path: Path) -> None:
+    names = [f"{place} is the number of a class" for place in range(classes)]
+    report = tt.train.Report("t")
+    report.add_confusion(np.eye(classes, dtype=int), names)
+    texts = drawn(report, tmp_path)["texts"]
+    for name in names:
+        # Its row and its column say what there is room for, and all of it when they are pointed at.
+        assert texts.count(name) == 2
+        assert f"{name[:19]}…{name}" in texts
+        assert f"{name[:13]}…{name}" in texts
+
+
+def found_in(tmp_path: Path, add: Callable[[tt.train.Report], None]) -> dict:
+    report = tt.train.Report("t")
+    add(report)
+    return drawn(report, tmp_path)
+
+
+@pytest.mark.parametrize(("bytes_used", "said"), [(300 * 2**20, "300 MiB"), (40 * 2**30, "40 GiB")])
+def test_time_and_memory_have_units(bytes_used: int, said: str, tmp_path: Path) -> None:
+    run = history()
+    run.steps[:] = [step._replace(memory=bytes_used) for step in run.steps]
+    found = found_in(tmp_path, lambda report: report.add_history(run))
+    tips = {tip for edges in found["charts"] for tip in edges}
+    assert {"training step 1\ntime  10 ms", f"training step 15\nmemory  {said}"} <= tips
+    # On the axes, too.
+    assert {"ms", said.split()[1]} <= set(found["texts"])
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_there_is_no_half_a_step(batches: int, tmp_path: Path) -> None:
+    def add(report: tt.train.Report) -> None:
+        report.add_history(history(1, batches))
+        report.add_through_time("s", {"L": (np.zeros((3, 2)), [0.5, 0.5, 0.5])})
+
+    # What stands below an axis is in the middle of its place.
+    ticks = [place["text"] for place in found_in(tmp_path, add)["places"] if place.get("text-anchor") == "middle"]
+    assert set(ticks) == {"1", "2", "3"}
+
+
+def test_steps_of_many_have_whole_numbers(tmp_path: Path) -> None:
+    found = found_in(tmp_path, lambda report: report.add_history(history(2, 301)))
+    assert ["training step 2\nlearning rate  0.001", "training step 602\nlearning rate  0.001"] in found["charts"]
+
+
+def test_every_step_of_a_gradient_is_there(tmp_path: Path) -> None:
+    norms = [0.06, 0.05, 0.0]
+    found = found_in(tmp_path, lambda report: report.add_through_time("s", {"L": (np.zeros((3, 2)), norms)}))
+    assert found["charts"] == [["step 1\ngradient norm  0.06", "step 3\ngradient norm  0"]]
+    assert found["circles"] == 3
+    assert "The gradient is 0 at 1 step: a ring at the lower edge." in found["texts"]
+    said = (
+        "It arrives: 1.2 times larger at the first step than at step 2. From what is after step 2 nothing flows back."
+    )
+    assert said in found["texts"]
+
+
+def test_signs_and_words_of_attention(tmp_path: Path) -> None:
+    source, target = ["January", "30,", " ", "a word too long to be shown"], ["2", "?", "■"]
+    found = found_in(tmp_path, lambda report: report.add_attention("a", np.full((3, 4), 0.25), source, target))
+    assert {"January", "30,", "a word too lo…a word too long to be shown"} <= set(found["texts"])
+    signs = "■ is the end of what is written; ␣ is a space; ? stands for what the model has never seen."
+    assert signs in found["texts"]
+    plain = found_in(tmp_path, lambda report: report.add_attention("a", [[1.0]], ["a"], ["b"]))
+    assert not [text for text in plain["texts"] if "is the end" in text]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_headings_of_attention_do_not_meet(count: int, tmp_path: Path) -> None:
+    words = [f"word{place:02}" for place in range(count)]
+    found = found_in(tmp_path, lambda report: report.add_attention("a", np.ones((1, count)), words, ["x"]))
+    headings = [place for place in found["places"] if place["text"] in words]
+    assert len(headings) == count
+    gaps = np.diff([float(place["x"]) for place in headings])
+    aslant = all("transform" in place for place in headings)
+    assert gaps.min() > (15 if aslant else 6 * len(words[0]))
+    assert aslant == (count == 40)
+
+
+def test_a_forecast_has_room(tmp_path: Path) -> None:
+    def add(report: tt.train.Report) -> None:
+        report.add_forecast("s", {"level": (np.arange(390.0), np.arange(10.0), np.arange(10.0))})
+
+    found = found_in(tmp_path, add)
+    # The end of the past at first and by the first button, all of it by the second.
+    assert [first.splitlines()[0] for first, _ in found["charts"]] == ["step 361", "step 361", "step 1"]
+    assert {"the last 30 steps", "all 390 steps"} <= set(found["texts"])
+    assert found["dashed"] == ["what came"] * 3
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [([7], "There is one sequence, of 7 steps."), ([4, 4, 4], "All 3 sequences have 4 steps.")],
+)
+def test_sequences_of_one_length_are_told(lengths: list[int], said: str, tmp_path: Path) -> None:
+    found = found_in(tmp_path, lambda report: report.add_lengths(lengths))
+    assert said in found["texts"]
+    assert f"{sum(lengths)} real steps." in found["texts"]
