@@ -85,11 +85,12 @@ def numbers(order: str, *steps: object) -> str:
         (["3.0"] * 8, "step", ["4", "5"]),
         (range(1700000000000000001, 1700000000000000009), "step", ["1700000000000000009", "1700000000000000010"]),
         ([place / 2 for place in range(8)], "position", ["9", "10"]),
-        ([f"2024-05-{day:02d}" for day in range(1, 9)], "position", ["9", "10"]),
+        ([f"2024-05-{day:02d}" for day in range(1, 9)], "step", ["2024-05-09", "2024-05-10"]),
+        ([f"2024-05-{day:02d}" for day in (1, 2, 3, 6, 7, 8, 9, 10)], "position", ["9", "10"]),
     ],
-    ids=["from 0", "by ten", "a row missing", "at once", "nanoseconds", "halves", "dates"],
+    ids=["from 0", "by ten", "a row missing", "at once", "nanoseconds", "halves", "dates", "working days"],
 )
-def test_a_forecast_goes_on_with_whole_numbers(steps: object, column: str, to_come: list[str], tmp_path: Path) -> None:
+def test_a_forecast_goes_on_with_the_order(steps: object, column: str, to_come: list[str], tmp_path: Path) -> None:
     content = numbers("step", *steps)
     rows = predicted(trained(content, tmp_path, "--horizon", 2), content)
     assert list(rows[0]) == ["id", column, "x"]

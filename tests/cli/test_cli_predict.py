@@ -78,7 +78,7 @@ def test_the_steps_to_come(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     assert call("predict", folder / "forecast", folder / "s.csv", "--out", out).exit_code == 0
     rows = table(out)
-    assert [row["position"] for row in rows] == [str(step) for step in range(121, 145)]
+    assert [row["date"] for row in rows] == [f"2024-01-06T{hour:02d}" for hour in range(24)]
     # Both in their own units: before much was learned, near their last values.
     assert abs(float(rows[0]["level"])) < 3
     assert 40 < float(rows[0]["load"]) < 60
@@ -227,8 +227,14 @@ def test_translated_texts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate", "T"], "'T' has an unknown token: got 'T', expected ' ', '.', 'a', 'c', 'e', 'h', 'm', 'n', 'o'"),
-        (["translate", "ax"], "'ax' has an unknown token: got 'x', expected 'a', 'b', 'c', 'd'. Leave it out."),
+        (
+            ["generate", "T"],
+            "'T' has an unknown character: got 'T', expected what was met in training: ' ', '.', 'a', 'c', 'e', 'h'",
+        ),
+        (
+            ["translate", "ax"],
+            "'ax' has an unknown character: got 'x', expected what was met in training: 'a', 'b', 'c', 'd'.",
+        ),
         (["generate", "--length", "0"], "`--length` is too small"),
         (["generate", "--temperature", "-1"], "`--temperature` is out of range"),
         (["generate", "--top-p", "1.5"], "`--top-p` is not a probability"),

@@ -187,7 +187,7 @@ MISTAKES = {
         "id,x,kind\n" + "a,1,p\n" * 30 + "a,oops,p\n",
         "line 32, column `x` is not a number: got 'oops'",
     ),
-    "time goes back": ("id,time,x,kind\na,2,1,p\na,1,2,p\n", "line 3: `time` goes back: got 1.0 after 2.0"),
+    "time goes back": ("id,time,x,kind\na,2,1,p\na,1,2,p\n", "line 3: `time` goes back: got 1 after 2"),
     "dates go back": ("id,date,x,kind\na,2024-05-02,1,p\na,2024-05-01,2,p\n", "`date` goes back"),
 }
 

@@ -141,7 +141,9 @@ def test_cells_and_layers(flags: list, tmp_path: Path) -> None:
         (["--task", "dance"], ["`--task` is unknown: got 'dance'"]),
         (["--cell", "quantum"], ["the cell 'quantum' cannot be used: got no such cell"]),
         (["--cell", "ConvLSTMCell"], ["the cell 'ConvLSTMCell' cannot be used"]),
-        (["--epochs", "many"], ["--epochs"]),
+        (["--epochs", "many"], ["`--epochs` is no whole number: got 'many', expected one such as 10. Leave it out"]),
+        (["--learning-rate=fast"], ["`--learning-rate` is no number: got 'fast', expected one such as 0.01."]),
+        (["--epochs"], ["Error: Option '--epochs' requires an argument."]),
         (["--resume", "runs/x"], ["`--resume` goes on as before: got other flags too"]),
     ],
 )

@@ -8,7 +8,7 @@ import typer
 
 import throughtime as tt
 from throughtime.cli._bench import bench
-from throughtime.cli._exits import CleanExits
+from throughtime.cli._exits import INTERRUPTED, CleanExits, say_interrupted
 from throughtime.cli._explain import explain
 from throughtime.cli.decode import decode
 from throughtime.cli.demo import demo
@@ -51,4 +51,9 @@ for command in (demo, train, predict, decode, explain, inspect, bench):
 
 def main() -> None:
     """Run the `throughtime` command."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:
+        # Before there was a command to end it.
+        say_interrupted()
+        raise SystemExit(INTERRUPTED) from None

@@ -1,9 +1,11 @@
 """How commands end: errors in one line with exit code 2, Ctrl-C in one line with exit code 130, no tracebacks."""
 
 import contextlib
+import itertools
 import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -13,10 +15,11 @@ from rich.segment import ControlType
 from rich.text import Text
 from typer.core import TyperGroup
 
-from throughtime.cli._mistakes import Mistake
+from throughtime.cli._mistakes import Mistake, refuse
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+LEAVE = "Leave it out for a good default."
 
 
 def stop(message: str, code: int = USAGE_ERROR) -> NoReturn:
@@ -31,6 +34,35 @@ def _report(message: str) -> None:
     Console(stderr=True).print(line, soft_wrap=True)
 
 
+def say_interrupted() -> None:
+    """One line, over the ^C that a terminal echoes."""
+    console = Console(stderr=True)
+    console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+    console.print("[yellow]Interrupted[/]")
+
+
+def _in_our_form(error: Any, arguments: Sequence[str]) -> str:
+    """What typer says, or what we say of a word in the place of a number."""
+    message = str(error.format_message())
+    flags: list[str] = getattr(getattr(error, "param", None), "opts", None) or []
+    given = [word for flag, word in _flags_in(arguments) if flag in flags]
+    kind = re.search("integer|number|float", message)
+    if kind is None or not given:
+        return message
+    number, example = ("whole number", 10) if kind[0] == "integer" else ("number", 0.01)
+    try:
+        refuse(f"`{flags[0]}` is no {number}", got=repr(given[-1]), expected=f"one such as {example}", fix=LEAVE)
+    except Mistake as mistake:
+        return str(mistake)
+
+
+def _flags_in(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Flags and what follows them, after a space or an equals sign."""
+    for word, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        flag, equals, value = word.partition("=")
+        yield flag, value if equals else following
+
+
 class CleanExits(TyperGroup):
     """A group of commands whose ends are all clean."""
 
@@ -39,11 +71,18 @@ class CleanExits(TyperGroup):
         extra["standalone_mode"] = False
         try:
             code = super().main(*args, **extra)
+        except KeyboardInterrupt:
+            say_interrupted()
+            sys.exit(INTERRUPTED)
         except Exception as error:
+            # What typer makes of a Ctrl-C before the command has begun.
+            if type(error).__name__ == "Abort":
+                say_interrupted()
+                sys.exit(INTERRUPTED)
             # The class of a mistake on the command line moved between typer's releases; its method stayed.
             if not hasattr(error, "format_message"):
                 raise
-            _report(error.format_message())
+            _report(_in_our_form(error, extra.get("args") or (args[0] if args else None) or sys.argv[1:]))
             sys.exit(USAGE_ERROR)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -67,8 +106,5 @@ class CleanExits(TyperGroup):
                 raise
             stop("there is not enough memory. Use smaller units, batches or sequences.")
         except KeyboardInterrupt:
-            console = Console(stderr=True)
-            # Over the ^C that a terminal echoes.
-            console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
-            console.print("[yellow]Interrupted[/]")
+            say_interrupted()
             raise typer.Exit(INTERRUPTED) from None

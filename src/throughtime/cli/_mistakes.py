@@ -1,6 +1,10 @@
 """What the user got wrong, in one line: raised anywhere, reported once, by the command."""
 
+from collections.abc import Sequence
 from typing import NoReturn
+
+# Characters of a message that names may take.
+ROOM = 120
 
 
 class Mistake(Exception):  # noqa: N818 - it is the user's, not the program's
@@ -13,3 +17,12 @@ def refuse(what: str, *, got: object, expected: object, fix: str) -> NoReturn:
     from throughtime._errors import problem  # noqa: PLC0415
 
     raise Mistake(" ".join(problem(what, got=got, expected=expected, fix=fix).split()))
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b, c`; of many names the first, and how many there are besides."""
+    shown = list(names)
+    while len(shown) > 1 and len(", ".join(shown)) > ROOM:
+        shown.pop()
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more" if rest else "")

@@ -16,6 +16,7 @@ class Columns(NamedTuple):
     split: str | None = None
     order: str | None = None
     categories: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
 
 
 def given_options(context: typer.Context) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from throughtime.cli._mistakes import refuse
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
+SCREEN = "standard output"
 
 
 class Rows(Protocol):
@@ -32,22 +33,43 @@ def check_output(path: Path) -> None:
         refuse("`--out` has an unknown format", got=repr(path.name), expected=" or ".join(SUFFIXES), fix=fix)
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        got = "a folder" if path.is_dir() else f"the folder {folder}" if folder.is_dir() else f"no folder {folder}"
+        got = "a folder" if path.is_dir() else why_not(folder) if folder.is_dir() else f"no folder {folder}"
         refuse(
             f"cannot write `--out` {path}", got=got, expected="a file in a folder to write to", fix="Choose another."
         )
+
+
+def why_not(folder: Path) -> str:
+    """What keeps one from writing to a folder."""
+    # Windows has neither.
+    flags = os.statvfs(folder).f_flag if hasattr(os, "statvfs") else 0
+    if flags & getattr(os, "ST_RDONLY", 0):
+        return f"{folder}, which is on a read-only file system"
+    return f"{folder}, which you have no permission to write to"
+
+
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """An error of the system that does not say what it is about, such as a full disk, is about this place."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(place)
+        raise
 
 
 @contextmanager
 def results(path: Path, columns: list[str]) -> Iterator[Rows]:
     """A file that takes the place of an earlier one at the end of the block, and not if the block fails."""
     if str(path) == "-":
-        yield _Csv(sys.stdout, columns, ",")
+        with naming(SCREEN):
+            yield _Csv(sys.stdout, columns, ",")
+            sys.stdout.flush()
         return
     # With it comes torch, and help pages are to open at once.
     from throughtime.train._files import whole  # noqa: PLC0415
 
-    with whole(path) as new:
+    with naming(path), whole(path) as new:
         if path.suffix.lower() == ".parquet":
             with _parquet(new, columns) as rows:
                 yield rows

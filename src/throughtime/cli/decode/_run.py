@@ -14,8 +14,10 @@ from rich.text import Text
 import throughtime as tt
 from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables import Layout
+from throughtime.cli._outputs import SCREEN, naming
+from throughtime.cli.tables import Column, Layout
 from throughtime.cli.tables._guess import GENERATE, TRANSLATE
+from throughtime.cli.tables._layout import WORDS
 from throughtime.cli.tasks._saved import load
 from throughtime.cli.tasks._write import Style, generate, translate
 
@@ -41,18 +43,27 @@ def write(
     saved = load(run, place)
     check_useful(saved.layout.task, given)
     if saved.layout.task == GENERATE:
-        column, console = saved.layout.inputs[0], Console(highlight=False, soft_wrap=True)
-        for prompt in texts or [""]:
-            check_known(prompt, column.categories, column.split(prompt))
-            for text in generate(saved.model, column, prompt, samples, length, Style(*style), seed):
-                console.print(Text.assemble((prompt, "bold"), text[len(prompt) :]), end="\n\n" if samples > 1 else "\n")
+        with naming(SCREEN):
+            show_texts(saved.model, saved.layout.inputs[0], texts, length, samples, Style(*style), seed)
     elif saved.layout.task == TRANSLATE:
         if not texts:
             refuse("nothing to translate", got="no TEXT", expected="one or more", fix="Give them after the run.")
-        show_translations(saved.model, saved.layout, texts, *beams, place)
+        with naming(SCREEN):
+            show_translations(saved.model, saved.layout, texts, *beams, place)
     else:
         fix = f"Say `throughtime predict {run} FILE`."
         refuse(f"{run} does not write", got=f"a model to {saved.layout.task}", expected="one that writes", fix=fix)
+
+
+def show_texts(
+    model: Any, column: Column, prompts: list[str], length: int, samples: int, style: Style, seed: int
+) -> None:
+    """What follows each beginning."""
+    console = Console(highlight=False, soft_wrap=True)
+    for prompt in prompts or [""]:
+        check_known(prompt, column)
+        for text in generate(model, column, prompt, samples, length, style, seed):
+            console.print(Text.assemble((prompt, "bold"), text[len(prompt) :]), end="\n\n" if samples > 1 else "\n")
 
 
 def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, best: int, place: torch.device) -> None:
@@ -60,7 +71,7 @@ def show_translations(model: Any, layout: Layout, texts: list[str], beam: int, b
     column = layout.inputs[0]
     tokens = [column.split(text) for text in texts]
     for text, parts in zip(texts, tokens, strict=True):
-        check_known(text, column.categories, parts)
+        check_known(text, column)
         if not parts:
             refuse("nothing to translate", got="an empty text", expected="at least one token", fix="Write something.")
     batch = tt.train.pad([torch.from_numpy(column.places(parts)) for parts in tokens]).to(place)
@@ -80,9 +91,17 @@ def check_useful(task: str, given: Collection[str]) -> None:
             refuse(what, got=f"one that was trained to {task}", expected=f"one to {other}", fix="Leave it out.")
 
 
-def check_known(text: str, categories: tuple[str, ...], tokens: list[str]) -> None:
+def check_known(text: str, column: Column) -> None:
     """A token that the model has never seen means nothing to it."""
-    unknown = [token for token in tokens if token not in set(categories)]
+    known = set(column.categories)
+    unknown = [token for token in column.split(text) if token not in known]
     if unknown:
-        shown = ", ".join(map(repr, categories[:SHOWN])) + (", ..." if len(categories) > SHOWN else "")
-        refuse(f"{text[:40]!r} has an unknown token", got=repr(unknown[0]), expected=shown, fix="Leave it out.")
+        shown = ", ".join(map(repr, column.categories[:SHOWN])) + (", …" if len(known) > SHOWN else "")
+        words = column.tokens == WORDS
+        more = "that has it" + (", or with `--tokens characters`, which reads words letter by letter" if words else "")
+        refuse(
+            f"{text[:40]!r} has an unknown {'word' if words else 'character'}",
+            got=repr(unknown[0]),
+            expected=f"what was met in training: {shown}",
+            fix=f"Leave it out, or train on text {more}.",
+        )

@@ -16,8 +16,10 @@ from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns
-from throughtime.cli.tables import open_table, survey
-from throughtime.cli.tables._guess import guess, sequence_column
+from throughtime.cli.tables import Layout, Survey, open_table, survey
+from throughtime.cli.tables._guess import sequence_column
+from throughtime.cli.tables._look import look_over
+from throughtime.cli.tasks._examples import sequences
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.train import _show
 
@@ -39,16 +41,31 @@ def show(path: Path) -> None:
 
 def show_data(console: Console, path: Path) -> None:
     """Columns, and what each would be taken for."""
-    table, said = open_table(path), Columns()
-    found = survey(table, sequence_column(table, said))
     try:
-        layout, reasons = guess(found, said)
+        found, layout, reasons = look_over(path, Columns())
     except Mistake as mistake:
-        console.print(_show.columns(found, {}))
-        console.print(Text(f"Not ready to train on: {mistake}"))
+        table = open_table(path)
+        console.print(_show.columns(survey(table, sequence_column(table, Columns())), {}))
+        _say_not_ready(console, mistake)
         return
     console.print(_show.columns(found, reasons))
+    try:
+        check_order(found, layout)
+    except Mistake as mistake:
+        _say_not_ready(console, mistake)
+        return
     console.print(_show.task_line(layout))
+
+
+def check_order(found: Survey, layout: Layout) -> None:
+    """What training would find out on its way: that time goes back."""
+    if layout.order is not None:
+        for _ in sequences(found.table, layout, together=found.together):
+            pass
+
+
+def _say_not_ready(console: Console, mistake: Mistake) -> None:
+    console.print(Text(f"Not ready to train on: {mistake}"), soft_wrap=True)
 
 
 def show_run(console: Console, folder: Path) -> None:
@@ -65,6 +82,9 @@ def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
     grid = _pairs(f"{folder}: {layout['task']}")
     for name, columns in (("inputs", layout["inputs"]), ("targets", layout["targets"])):
         grid.add_row(name, Text(", ".join(column["name"] for column in columns)))
+    for name in ("sequence", "order", "split"):
+        if layout.get(name):
+            grid.add_row(name, Text(layout[name]))
     grid.add_row("learns from", Text(values["file"]))
     for name, sizes in (("shape", Shape(**values["shape"]).said_of(layout["task"])), ("recipe", values["recipe"])):
         grid.add_row(name, ", ".join(f"{key} {value}" for key, value in sizes.items() if value is not None))

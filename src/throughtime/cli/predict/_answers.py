@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -12,9 +12,11 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime.cli._mistakes import refuse
+from throughtime.cli.predict._calendar import dates_after, stride_of
 from throughtime.cli.tables import Layout, Rows, Table
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, TAG, TRANSLATE
 from throughtime.cli.tables._table import Values
+from throughtime.cli.tables._times import dates_of
 from throughtime.cli.tasks._write import translate
 
 Row = list[object]
@@ -85,12 +87,15 @@ class Tags(Classes):
 
 
 class Futures(Answers):
-    """The steps to come, in the columns' own units; an order in whole numbers goes on."""
+    """The steps to come, in the columns' own units; an order in whole numbers goes on, and so do regular dates."""
 
     def __init__(self, model: Any, layout: Layout, table: Table, first: Rows, *, probabilities: bool) -> None:
         super().__init__(model, layout, table, first, probabilities=probabilities)
-        counts = layout.order is not None and whole_numbers(first.piece.columns[layout.order]) is not None
-        self.order = layout.order if counts else None
+        order = None if layout.order is None else first.piece.columns[layout.order]
+        dates = None if order is None else dates_of(order)
+        self.stride = None if order is None or dates_after(order, 1) is None else stride_of(dates or [])
+        counts = order is not None and whole_numbers(order) is not None
+        self.order = layout.order if counts or self.stride else None
         name, *others = [layout.sequence or "sequence", *(column.name for column in layout.targets)]
         self.columns = [name, self.order or position_beside([name, *others]), *others]
 
@@ -103,21 +108,29 @@ class Futures(Answers):
             for ahead, step in enumerate(self.steps_after(row, forecast.shape[1])):
                 yield [row.name, step, *(float(column[place, ahead]) for column in columns)]
 
-    def steps_after(self, row: Rows, count: int) -> range:
+    def steps_after(self, row: Rows, count: int) -> Sequence[object]:
         """What the order column would say of the steps to come."""
         if self.order is None:
             return range(len(row) + 1, len(row) + 1 + count)
+        if self.stride is not None:
+            dates = dates_after(row.piece.columns[self.order], count, self.stride)
+            return self.refuse_order(row, "dates") if dates is None else dates
         known = whole_numbers(row.piece.columns[self.order])
         if known is None:
-            refuse(
-                f"{self.table.place(row.piece.lines[-1])}, column `{self.order}` cannot be continued",
-                got=f"sequence {row.name!r} with something else than whole numbers",
-                expected="whole numbers, as in the first sequence",
-                fix="Correct the column, or leave it out of the file.",
-            )
+            self.refuse_order(row, "whole numbers")
         # A row may be missing, so the usual distance and not the last.
         stride = max(1, int(np.median(np.diff(known)))) if len(known) > 1 else 1
         return range(known[-1] + stride, known[-1] + stride * (count + 1), stride)
+
+    def refuse_order(self, row: Rows, kind: str) -> NoReturn:
+        """A column that goes on in one sequence does so in all."""
+        assert self.order is not None
+        refuse(
+            f"{self.table.place(row.piece.lines[-1])}, column `{self.order}` cannot be continued",
+            got=f"sequence {row.name!r} with something else than {kind}",
+            expected=f"{kind}, as in the first sequence",
+            fix="Correct the column, or leave it out of the file.",
+        )
 
 
 class Texts(Answers):

@@ -35,7 +35,8 @@ def predict(
     too, the command says how much of it is right.
 
     Tags keep the order column of the file (`step`, `time`, ...), so that both can be joined; a forecast goes on with it
-    if it holds whole numbers. Elsewhere a column `position` counts the steps of each sequence from 1.
+    if it holds whole numbers, or dates that are always as far from each other. Elsewhere a column `position` counts the
+    steps of each sequence from 1.
 
     For example:
 

@@ -17,6 +17,7 @@ from throughtime.cli._mistakes import refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli._outputs import results
 from throughtime.cli.predict._answers import ANSWERS, Answers
+from throughtime.cli.predict._unseen import Unseen
 from throughtime.cli.tables import Layout, Rows, Table, open_table
 from throughtime.cli.tables._guess import CLASSIFY, GENERATE, TAG
 from throughtime.cli.tasks._examples import inputs_of, sequences
@@ -52,11 +53,15 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
     if first is None:
         refuse(f"{file} is empty", got="no rows", expected="at least one sequence", fix="Check the file.")
     answers = ANSWERS[layout.task](saved.model, layout, table, first, probabilities=probabilities)
+    unseen = Unseen(layout)
     with results(out, answers.columns) as lines:
         for batch in some_at_a_time(itertools.chain([first], rows), batch_size):
             lines.write(list(answers.answer(batch, _inputs(batch, layout, table).to(place))))
+            unseen.look(batch)
             done, steps = done + len(batch), steps + sum(map(len, batch))
     say(console, answers, out, work_done(answers.unit, done, steps, time.perf_counter() - began))
+    for line in unseen.lines():
+        console.print(Text(line), soft_wrap=True)
 
 
 def work_done(unit: str, done: int, steps: int, seconds: float) -> str:

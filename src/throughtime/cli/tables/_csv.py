@@ -6,10 +6,11 @@ import csv
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli.tables._table import CELLS, File, Piece, check_columns, is_number
 
@@ -70,7 +71,7 @@ class CsvTable(File):
                 refuse(
                     f"{self.place(line)} is not like the header",
                     got=counted(len(row), "cell"),
-                    expected=f"{width}, one for each of {', '.join(self.columns)[:80]}",
+                    expected=f"{width}, one for each of {listed(self.columns)}",
                     fix="Correct the line.",
                 )
         columns = zip(*(row for _, row in chunk), strict=True)
@@ -82,15 +83,18 @@ class CsvTable(File):
         try:
             for line in lines:
                 if "\0" in line:
-                    raise UnicodeError
+                    self._refuse("NUL bytes, which no text has")
                 yield line
         except UnicodeError:
-            refuse(
-                f"{self.path} is not a text file",
-                got="bytes that are not UTF-8",
-                expected="a CSV file in UTF-8",
-                fix="Save it again as CSV (UTF-8), or give it the suffix of what it is (.parquet, .npz).",
-            )
+            self._refuse("bytes that are not UTF-8")
+
+    def _refuse(self, got: str) -> NoReturn:
+        refuse(
+            f"{self.path} is not a text file",
+            got=got,
+            expected="a CSV file in UTF-8",
+            fix="Save it again as CSV (UTF-8), or give it the suffix of what it is (.parquet, .npz).",
+        )
 
 
 class TextTable(File):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns as Said
 from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
@@ -30,6 +30,7 @@ PAIR_NAMES = (
     ("x", "y"),
 )
 LEFT_OUT = "left out: empty"
+NOTHING = "everywhere, which tells nothing"
 # More different whole numbers than this are a quantity, not names of classes.
 MOST_CLASSES = 256
 
@@ -45,6 +46,10 @@ def check_said(table: Table, said: Said) -> None:
     """Every column that was named is there, and the task is one of ours."""
     if said.task is not None and said.task not in TASKS:
         refuse("`--task` is unknown", got=repr(said.task), expected=" or ".join(TASKS), fix="Leave it out to guess.")
+    for kind in said.tokens:
+        if kind not in (WORDS, CHARACTERS):
+            fix = "Leave it out to guess."
+            refuse("`--tokens` is unknown", got=repr(kind), expected=f"{WORDS} or {CHARACTERS}", fix=fix)
     flags = {"sequence": [said.sequence], "split": [said.split], "order": [said.order]}
     flags |= {flag: list(getattr(said, flag)) for flag in ("target", "inputs", "ignore", "categories")}
     for flag, names in flags.items():
@@ -53,7 +58,7 @@ def check_said(table: Table, said: Said) -> None:
                 refuse(
                     f"`--{flag}` names no column of {table.path.absolute().name}",
                     got=repr(name),
-                    expected=", ".join(table.columns)[:120],
+                    expected=listed(table.columns),
                     fix="Check the spelling.",
                 )
     for name in said.ignore:
@@ -89,11 +94,15 @@ def guess(found: Survey, said: Said) -> Guess:
     if said.task in (GENERATE, TRANSLATE):
         refuse(
             f"{found.table.path} has no text to {said.task}",
-            got=f"columns {', '.join(columns)[:80]}",
+            got=f"columns {listed(columns)}",
             expected="one row a text" if said.task == GENERATE else "two columns of text, one row a pair",
             fix="Name them with `--inputs` and `--target`, or choose another task.",
         )
-    return _long_guess(found, said, free, order, split, reasons)
+    if order is None:
+        order = next((fact.name for fact in free if fact.tells_time and not _is_asked_for(fact, said)), None)
+        free = [fact for fact in free if fact.name != order]
+        reasons |= {} if order is None else {order: "order of steps: dates that go forward"}
+    return _long_guess(found, said, _not_unique(free, said, reasons), order, split, reasons)
 
 
 def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, str]) -> list[Facts]:
@@ -103,6 +112,21 @@ def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, 
             _refuse_empty(found, fact)
     reasons |= {fact.name: LEFT_OUT for fact in free if fact.is_empty}
     return [fact for fact in free if not fact.is_empty]
+
+
+def _not_unique(free: list[Facts], said: Said, reasons: dict[str, str]) -> list[Facts]:
+    """The columns from which something can be learned; what differs in every row says nothing of the next one."""
+    useless = {
+        fact.name: "left out: dates that go back" if fact.goes_back else "left out: different in nearly every row"
+        for fact in free
+        if (fact.is_unique or fact.goes_back) and not _is_asked_for(fact, said)
+    }
+    reasons |= useless
+    return [fact for fact in free if fact.name not in useless]
+
+
+def _is_asked_for(fact: Facts, said: Said) -> bool:
+    return fact.name in (*said.inputs, *said.target, *said.categories)
 
 
 def _texts_in_rows(found: Survey, said: Said, free: list[Facts]) -> tuple[str, str | None] | None:
@@ -147,23 +171,42 @@ def _text_guess(
     source, target = texts
     inputs = (_text_column(found.facts[source], said),)
     if target is not None:
-        wanted = _text_column(found.facts[target], said)
+        wanted = _text_column(found.facts[target], said, 1)
+        _check_tokens(said, TRANSLATE)
         reasons |= {source: f"source: {inputs[0].tokens}", target: f"target: {wanted.tokens}"}
         return Guess(Layout(TRANSLATE, inputs, (wanted,), split=split), reasons)
     label = next(iter(said.target), None) or _named(found.table.columns, TARGET_NAMES, said)
     if said.task == CLASSIFY and label is None:
         _refuse_target(found, "a column of classes")
-    if label is None or said.task == GENERATE:
+    generates = label is None or said.task == GENERATE
+    _check_tokens(said, GENERATE if generates else CLASSIFY)
+    if label is None or generates:
         reasons[source] = "text to learn to write"
         return Guess(Layout(GENERATE, (Column(source, TEXT),), (), split=split), reasons)
     reasons[source], reasons[label] = f"text: {inputs[0].tokens}", "the class of each text"
     return Guess(Layout(CLASSIFY, inputs, (Column(label, CATEGORY),), split=split), reasons)
 
 
-def _text_column(fact: Facts, said: Said) -> Column:
-    """A text is split into words where most cells have several, into characters elsewhere."""
-    words = fact.spaced > fact.rows / 2 and fact.name not in said.categories
-    return Column(fact.name, TEXT, tokens=WORDS if words else CHARACTERS)
+def _text_column(fact: Facts, said: Said, place: int = 0) -> Column:
+    """A text is split into words where most cells have several, into characters elsewhere; or as was said.
+
+    Of texts that are mostly figures, such as dates, words are the wrong parts: another day or year was never seen,
+    but all its digits were.
+    """
+    words = fact.spaced > fact.rows / 2 and fact.figures <= fact.tokens / 3 and fact.name not in said.categories
+    tokens = WORDS if words else CHARACTERS
+    return Column(fact.name, TEXT, tokens=said.tokens[min(place, len(said.tokens) - 1)] if said.tokens else tokens)
+
+
+def _check_tokens(said: Said, task: str) -> None:
+    """Texts to read or to translate have parts to choose; there is one choice for each text."""
+    if said.tokens and task not in (TRANSLATE, CLASSIFY):
+        expected, fix = "texts to translate or to classify", "Leave it out."
+        refuse("`--tokens` is for texts in rows", got=f"a task to {task}", expected=expected, fix=fix)
+    if len(said.tokens) > (2 if task == TRANSLATE else 1):
+        expected = "one, or one for the source and one for the target" if task == TRANSLATE else "one"
+        got = counted(len(said.tokens), "kind")
+        refuse("`--tokens` has too many kinds", got=got, expected=expected, fix="Leave the others out.")
 
 
 def _long_guess(
@@ -172,6 +215,9 @@ def _long_guess(
     """One row a step."""
     empty = [fact for fact in found.facts.values() if reasons.get(fact.name) == LEFT_OUT]
     targets, task = _long_targets(found, said, free, empty)
+    if said.tokens:
+        expected, fix = "one row a text", "Leave it out."
+        refuse("`--tokens` is for texts in rows", got=f"rows that are steps, to {task}", expected=expected, fix=fix)
     # What is forecast is also what is known of the past.
     known = set(targets) if task == FORECAST else set()
     wished = {fact.name for fact in free if not said.inputs or fact.name in said.inputs} - set(targets)
@@ -185,7 +231,7 @@ def _long_guess(
     if not inputs:
         refuse(
             f"{found.table.path} has nothing to learn from",
-            got=f"columns {', '.join(found.table.columns)[:80]}",
+            got=f"columns {listed(found.table.columns)}",
             expected="at least one input column besides the target",
             fix="Name them with `--inputs`.",
         )
@@ -193,6 +239,8 @@ def _long_guess(
     meanings = {CLASSIFY: "target: one class a sequence", TAG: "target: a tag a step", FORECAST: "input and target"}
     reasons |= {column.name: f"input: {_meaning(found.facts[column.name], column)}" for column in inputs}
     reasons |= dict.fromkeys(targets, meanings[task])
+    for fact in (found.facts[name] for name in targets if task == FORECAST):
+        reasons[fact.name] += f": the same number {NOTHING}" if fact.low == fact.high else ""
     wanted = tuple(Column(name, kind) for name in targets)
     return Guess(Layout(task, tuple(inputs), wanted, found.sequence, order, split), reasons)
 
@@ -215,6 +263,7 @@ def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Fact
     fact = found.facts[named[0]]
     if said.task is None and not _is_class(fact, said):
         _check_numbers(found, said)
+        _check_not_steady(found, [found.facts[name] for name in named])
         return named, FORECAST
     if not _is_class(fact, said):
         refuse(
@@ -248,6 +297,18 @@ def _check_numbers(found: Survey, said: Said) -> None:
             )
 
 
+def _check_not_steady(found: Survey, facts: list[Facts]) -> None:
+    """One number for each sequence is no series to forecast, though it would be learned as one that never changes."""
+    for fact in facts:
+        if found.sequence is not None and max(found.lengths) > 1 and fact.steady and fact.low < fact.high:
+            refuse(
+                f"`{fact.name}` is one number for each sequence",
+                got=f"{fact.low:.4g} to {fact.high:.4g}, the same in all steps of a sequence",
+                expected="classes to tell apart, or numbers by step to forecast: to tell a number is not a task here",
+                fix=f"Make classes of it, such as low and high, or say `--ignore {fact.name}`.",
+            )
+
+
 def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:
     """A column that is called a target and holds classes, or the last one if it is text, or one called a target."""
     called = _named([fact.name for fact in free], TARGET_NAMES, said)
@@ -274,7 +335,9 @@ def _kind(fact: Facts, said: Said) -> str:
 
 def _meaning(fact: Facts, column: Column) -> str:
     if column.kind == CATEGORY:
-        return f"one of {fact.distinct} categories"
+        return f"one of {fact.distinct} categories" if fact.distinct != 1 else f"the same category {NOTHING}"
+    if fact.low == fact.high:
+        return f"the same number {NOTHING}"
     missing = f", {fact.missing:,} missing, read as the mean" if fact.missing else ""
     return f"number, {fact.low:.4g} to {fact.high:.4g}{missing}"
 
@@ -291,7 +354,7 @@ def _refuse_empty(found: Survey, fact: Facts) -> NoReturn:
 def _refuse_target(found: Survey, expected: str) -> NoReturn:
     refuse(
         f"{found.table.path} has no target",
-        got=f"columns {', '.join(found.table.columns)[:80]}",
+        got=f"columns {listed(found.table.columns)}",
         expected=expected,
         fix="Name it with `--target`.",
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli.tables._table import Piece, Table, Values
 
 NUMBER, CATEGORY, TEXT = "number", "category", "text"
@@ -82,15 +82,24 @@ class Layout:
         }
         return Layout(**{**values, **columns})
 
+    def unfitted(self) -> Layout:
+        """The same roles, before anything is known of what the columns hold."""
+        inputs, targets = (
+            tuple(Column(column.name, column.kind, tokens=column.tokens) for column in columns)
+            for columns in (self.inputs, self.targets)
+        )
+        return dataclasses.replace(self, inputs=inputs, targets=targets)
+
     def check(self, table_columns: list[str], path: Path, *, with_targets: bool) -> None:
         """The columns that are needed are there."""
         needed = [column.name for column in self.inputs] + ([self.sequence] if self.sequence else [])
-        needed += [column.name for column in self.targets] if with_targets else []
+        if with_targets:
+            needed += [*(column.name for column in self.targets), *filter(None, (self.order, self.split))]
         for name in needed:
             if name not in table_columns:
                 refuse(
                     f"{path} lacks the column `{name}`",
-                    got=", ".join(table_columns)[:120],
-                    expected=f"the columns the model was trained on: {', '.join(needed)[:120]}",
+                    got=listed(table_columns),
+                    expected=f"the columns the model was trained on: {listed(needed)}",
                     fix="Name the columns as in the training data.",
                 )

@@ -42,6 +42,7 @@ class NpzTable(File):
         super().__init__(path)
         self.headers = self._headers()
         self.lengths = self._lengths()
+        self.empty = int((self.lengths == 0).sum())
         # Lengths are small, numbers by step are not: these are read piece by piece.
         self.by_sequence = {
             name: self._whole(name)

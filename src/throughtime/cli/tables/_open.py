@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli.tables._csv import CsvTable, TextTable
 from throughtime.cli.tables._npz import NpzTable
 from throughtime.cli.tables._parquet import ParquetTable
@@ -47,6 +47,7 @@ class FolderTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.empty = 0
         # How many lines there were before each of the files read so far.
         self.starts: list[int] = []
         known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in READERS)
@@ -68,7 +69,7 @@ class FolderTable:
 
     def pieces(self) -> Iterator[Piece]:
         """File after file; lines are counted on from file to file."""
-        self.starts, until = [], 0
+        self.starts, until, self.empty = [], 0, 0
         for file in self.files:
             table, before = open_table(file), until
             self.starts.append(before)
@@ -77,12 +78,14 @@ class FolderTable:
             if inner != expected:
                 refuse(
                     f"{file} is not like {self.files[0]}",
-                    got=f"columns {', '.join(inner)[:80]}",
-                    expected=", ".join(expected)[:80],
+                    got=f"columns {listed(inner)}",
+                    expected=listed(expected),
                     fix="Give all files the same columns.",
                 )
             name = str(file.relative_to(self.path).with_suffix(""))
-            for piece in table.pieces():
+            self.empty += 1
+            for place, piece in enumerate(table.pieces()):
+                self.empty -= place == 0
                 named = {NAME: np.full(len(piece), name, object)}
                 label = {"label": np.full(len(piece), str(file.parent.relative_to(self.path)), object)}
                 kept = {column: piece.columns[column] for column in inner}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._table import Piece, Table, Values, is_number
-
-_DATE = re.compile(r"\d{4}-\d\d")
+from throughtime.cli.tables._table import Piece, Table, Values
+from throughtime.cli.tables._times import instants
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,14 @@ def rows_of(table: Table, sequence: str | None, order: str | None = None) -> Ite
         for start, end in itertools.pairwise(starts):
             name = str(names[start])
             if parts and name != current:
-                yield _joined(table, current, parts, order)
+                yield _joined(table, current, parts, order, sequence)
                 parts = []
             if not parts and sequence is not None:
                 _check_new(table, sequence, name, int(piece.lines[start]), seen)
             current = name
             parts.append(cut_piece(piece, start, end))
     if parts:
-        yield _joined(table, current, parts, order)
+        yield _joined(table, current, parts, order, sequence)
 
 
 def sorted_rows(table: Table, sequence: str | None, order: str | None = None) -> Iterator[Rows]:
@@ -56,7 +54,7 @@ def sorted_rows(table: Table, sequence: str | None, order: str | None = None) ->
         places.setdefault(str(name), []).append(place)
     for name, rows in places.items():
         columns = {column: values[rows] for column, values in whole.columns.items()}
-        yield _joined(table, name, [Piece(columns, whole.lines[rows])], order)
+        yield _joined(table, name, [Piece(columns, whole.lines[rows])], order, sequence)
 
 
 def names_in(table: Table, piece: Piece, sequence: str | None) -> Values:
@@ -88,10 +86,10 @@ def cut_piece(piece: Piece, start: int, end: int) -> Piece:
     return Piece({name: values[start:end] for name, values in piece.columns.items()}, piece.lines[start:end])
 
 
-def _joined(table: Table, name: str, parts: list[Piece], order: str | None) -> Rows:
+def _joined(table: Table, name: str, parts: list[Piece], order: str | None, sequence: str | None) -> Rows:
     rows = Rows(name, join(parts))
     if order is not None:
-        _check_order(table, rows, order)
+        _check_order(table, rows, order, sequence)
     return rows
 
 
@@ -108,20 +106,25 @@ def _check_new(table: Table, sequence: str, name: str, line: int, seen: set[int]
     seen.add(hash(name))
 
 
-def _check_order(table: Table, rows: Rows, order: str) -> None:
+def _check_order(table: Table, rows: Rows, order: str, sequence: str | None) -> None:
     """Time does not run backwards, as far as numbers and dates of the form 2024-05-01 can tell."""
     values = rows.piece.columns[order]
-    if values.dtype == object:
-        if all(map(is_number, values)):
-            values = rows.piece.numbers(order, table)
-        elif not all(map(_DATE.match, values)):
-            return
-    back = np.flatnonzero(values[1:] < values[:-1])
+    times = instants(values)
+    if times is None:
+        return
+    back = np.flatnonzero(times[1:] < times[:-1])
     if len(back):
+        # Whoever has many sequences in a file and sorts it by time mixes them up: that is not the first advice.
+        fix = (
+            f"Train with `--sequence COLUMN`, which says what rows belong together (add one if there is none); if all "
+            f"are one sequence, sort the file by `{order}`, or train with `--ignore {order}`."
+            if sequence is None
+            else f"Sort the rows of each sequence by `{order}`, or train with another `--sequence COLUMN`."
+        )
         place = int(back[0])
         refuse(
             f"{table.place(rows.piece.lines[place + 1])}: `{order}` goes back",
             got=f"{values[place + 1]!s} after {values[place]!s}",
             expected="rows in the order of time within each sequence",
-            fix=f"Sort the file by `{order}`, or train with `--ignore {order}`.",
+            fix=fix,
         )

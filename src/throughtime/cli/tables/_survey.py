@@ -11,13 +11,18 @@ import numpy as np
 from throughtime.cli._mistakes import refuse
 from throughtime.cli.tables._rows import names_in
 from throughtime.cli.tables._table import LARGEST, Piece, Table, Values, is_number, number_of, text_of
+from throughtime.cli.tables._times import Clock
 
 # Beyond so many different values a column is no longer counted value by value.
 COUNTED = 20_000
 # A column with so few cells that are no numbers is one of numbers, and those are mistakes.
 STRAY = 0.05
+# In so many rows a category is met again.
+MANY = 200
 # In a small table a single one is more than that, and a mistake all the same if there are so many cells.
 _FEW = 4
+# Between spaces: digits and marks, but no letter, as in `6,` and `12:30`.
+_FIGURES = re.compile(r"(?<!\S)(?=\S*\d)(?:[\d_]|[^\w\s])+(?!\S)")
 _WITH_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -41,7 +46,12 @@ class Facts:
     longest: int = 0
     characters: int = 0
     spaced: int = 0
+    tokens: int = 0
+    figures: int = 0
     steady: bool = True
+    # Dates that go forward within every sequence, and dates that do not.
+    tells_time: bool = False
+    goes_back: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -57,6 +67,13 @@ class Facts:
     def distinct(self) -> int | None:
         """How many different values there are; None: too many to count."""
         return None if self.counts is None else len(self.counts)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether it is text that differs in nearly every row: a name, a remark, a moment, but no category."""
+        cells = self.rows - self.missing
+        many = not self.is_number and cells >= MANY and self.distinct is not None
+        return many and len(self.counts or {}) >= (1 - STRAY) * cells
 
     @property
     def mean(self) -> float:
@@ -90,7 +107,10 @@ class Facts:
             self._take_numbers(np.array([number_of(text) for text in values[good]]), lines[good])
         self.longest = max(self.longest, *map(len, values))
         self.characters += sum(map(len, values))
-        self.spaced += sum(" " in text.strip() for text in values)
+        spaced = [text for text in values if " " in text.strip()]
+        self.spaced += len(spaced)
+        self.tokens += sum(len(text.split()) for text in spaced)
+        self.figures += sum(len(_FIGURES.findall(text)) for text in spaced)
 
     def _take_numbers(self, numbers: Values, lines: Values) -> None:
         wild = np.abs(numbers) > LARGEST
@@ -135,6 +155,7 @@ class Survey:
 def survey(table: Table, sequence: str | None = None, names: frozenset[str] = frozenset()) -> Survey:
     """Read the table once, in pieces. `names` are columns of which it does not matter whether they hold numbers."""
     facts = {name: Facts(name) for name in table.columns}
+    clocks = {name: Clock() for name in table.columns if name not in names}
     found = Survey(table, facts, sequence, [], together=True, rows=0)
     seen: dict[str, int] = {}
     before: Piece | None = None
@@ -142,21 +163,34 @@ def survey(table: Table, sequence: str | None = None, names: frozenset[str] = fr
         found.rows += len(piece)
         for name, fact in facts.items():
             fact.take(piece.columns[name], piece.lines)
+        named = names_in(table, piece, sequence)
+        starts = np.flatnonzero(np.concatenate([[True], named[1:] != named[:-1]]))
         if sequence is not None:
-            _follow(found, seen, before, piece, sequence)
+            _follow(found, seen, before, piece, sequence, named, starts)
+        for name, clock in clocks.items():
+            clock.take(piece.columns[name], named, starts)
+        clocks = {name: clock for name, clock in clocks.items() if clock.dates}
         before = piece
     if found.rows == 0:
         fix = "Check that it is the right file."
         refuse(f"{table.path} is empty", got="no rows", expected="at least one sequence", fix=fix)
+    for name, clock in clocks.items():
+        facts[name].tells_time, facts[name].goes_back = clock.runs, clock.back
     found.lengths = list(seen.values()) if sequence is not None else [found.rows]
     _check_numbers(table, [fact for name, fact in facts.items() if name not in names])
     return found
 
 
-def _follow(found: Survey, seen: dict[str, int], before: Piece | None, piece: Piece, sequence: str) -> None:
+def _follow(
+    found: Survey,
+    seen: dict[str, int],
+    before: Piece | None,
+    piece: Piece,
+    sequence: str,
+    names: Values,
+    starts: Values,
+) -> None:
     """Keep the length of each sequence, and which columns never change within one."""
-    names = names_in(found.table, piece, sequence)
-    starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
     same = np.ones(len(names), bool)
     same[starts] = False
     goes_on = before is not None and before.texts(sequence)[-1] == names[0]

@@ -60,6 +60,8 @@ class Table(Protocol):
     path: Path
     columns: list[str]
     sequence: str | None
+    # Sequences that have a name but no step, as far as the table has been read: there is nothing in them to learn.
+    empty: int
 
     def pieces(self) -> Iterator[Piece]:
         """The rows from first to last, some at a time."""
@@ -74,6 +76,7 @@ class File:
     """What tables of one file have in common; `unit` is what their lines count."""
 
     sequence: str | None = None
+    empty = 0
     unit = "line"
 
     def __init__(self, path: Path) -> None:

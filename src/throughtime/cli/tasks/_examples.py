@@ -32,13 +32,17 @@ Example = tuple[Tensor, ...]
 
 
 class Examples(NamedTuple):
-    """What a model learns from and what it is tested on; `names` are those of the held-out sequences."""
+    """What a model learns from and what it is tested on.
+
+    `names` are those of the held-out sequences, `unused` the columns of the table that have no part in it.
+    """
 
     layout: Layout
     train: list[Example]
     held_out: list[Example]
     names: list[str]
     by_time: bool = False
+    unused: tuple[str, ...] = ()
 
 
 def sequences(table: Table, layout: Layout, *, together: bool = True) -> Iterator[Rows]:
@@ -80,7 +84,13 @@ def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) ->
     for piece, test in zip(pieces, tested, strict=True):
         parts[test].append(example_of(piece, fitted, table))
     kept = [name for name, test in zip(names, tested, strict=True) if test]
-    return Examples(fitted, parts[False], parts[True], kept)
+    return Examples(fitted, parts[False], parts[True], kept, unused=_unused(table, layout))
+
+
+def _unused(table: Table, layout: Layout) -> tuple[str, ...]:
+    """Columns that were left out, by the user or by the guess."""
+    used = {column.name for column in (*layout.inputs, *layout.targets)} | {layout.sequence, layout.order, layout.split}
+    return tuple(name for name in table.columns if name not in used)
 
 
 def _held_out_by_time(table: Table, layout: Layout, names: list[str], pieces: list[Piece]) -> Examples:
@@ -103,7 +113,7 @@ def _held_out_by_time(table: Table, layout: Layout, names: list[str], pieces: li
         hidden = targets[start:].clone()
         hidden[: cut - start] = torch.nan
         held_out.append((inputs[start:], hidden))
-    return Examples(fitted, train, held_out, names, by_time=True)
+    return Examples(fitted, train, held_out, names, by_time=True, unused=_unused(table, layout))
 
 
 def example_of(piece: Piece, layout: Layout, table: Table) -> Example:
@@ -218,10 +228,18 @@ def _check_classes(layout: Layout, table: Table) -> None:
     if target is not None and len(target.categories) < 2:
         refuse(
             f"{table.path}, column `{target.name}` has one class only",
-            got=f"{target.categories[0]!r} everywhere",
+            got=f"{target.categories[0]!r} everywhere{left_out(table)}",
             expected="two classes or more",
             fix="Give sequences of another class, or name another column with `--target`.",
         )
+
+
+def left_out(table: Table) -> str:
+    """What to add where it matters that some sequences have no steps."""
+    if not table.empty:
+        return ""
+    verb = "does" if table.empty == 1 else "do"
+    return f"; {counted(table.empty, 'sequence')} of length 0 {verb} not count"
 
 
 def _fit_column(column: Column, pieces: list[Piece]) -> Column:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import throughtime as tt
 from throughtime.cli._mistakes import refuse
+from throughtime.cli._numbers import counted
 from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
 from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
 from throughtime.cli.tasks._recipe import Recipe
@@ -73,10 +74,13 @@ def joined_text(examples: Examples) -> tuple[Tensor, Tensor]:
 
 def _streams(examples: Examples, recipe: Recipe) -> Batches:
     learned, held_out = joined_text(examples)
-    if len(learned) < LEAST_TEXT:
+    # What the user has: without the ends of texts, and with what is held out.
+    given = sum(len(ids) for (ids,) in (*examples.train, *examples.held_out))
+    if given < LEAST_TEXT or len(learned) < (1 - HELD_OUT) * LEAST_TEXT:
+        part = f", {len(learned):,} of them to learn from" if given >= LEAST_TEXT else ""
         refuse(
             "the text is too short to learn from",
-            got=f"{len(learned):,} characters",
+            got=counted(given, "character") + part,
             expected=f"at least {LEAST_TEXT:,}, and better a million",
             fix="Give more text.",
         )

@@ -29,6 +29,10 @@ def train(
     inputs: Annotated[str, typer.Option(metavar="COLUMNS", help="What to learn from; all others are left out.")] = "",
     ignore: Annotated[str, typer.Option(metavar="COLUMNS", help="Columns to leave out.")] = "",
     categories: Annotated[str, typer.Option(metavar="COLUMNS", help="Columns whose numbers are names.")] = "",
+    tokens: Annotated[
+        str,
+        typer.Option(metavar="KIND", help="Parts of texts: words or characters; words,characters: source, target."),
+    ] = "",
     split: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The column that says train or test. Else a tenth is held out.")
     ] = None,
@@ -104,6 +108,7 @@ def train(
         split,
         order,
         split_names(categories),
+        split_names(tokens),
     )
     if resume is not None:
         given = [file, out, epochs, cell, units, layers, batch_size, learning_rate, horizon, *columns, seed or None]

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import throughtime as tt
 from throughtime import _nest
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG
-from throughtime.cli.tasks._examples import Example, Examples
+from throughtime.cli.tables._layout import CATEGORY, TEXT, Layout
+from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
 from throughtime.cli.tasks._inputs import hidden
 from throughtime.cli.tasks._tasks import TASKS, weights_in
 from throughtime.cli.tasks._translator import shifted
@@ -49,7 +50,7 @@ def look_back(
     _add_lengths(report, examples, plan.recipe.batch_size)
     report.add_plan(explained)
     report.add_facts(_facts(plan, model, examples, history, explained.backend))
-    report.add_settings(_settings(plan))
+    report.add_settings(_settings(plan, examples, device))
     report.write(path)
 
 
@@ -117,13 +118,48 @@ def _held_out_steps(examples: Examples) -> int:
     return sum(len(example[0]) for example in examples.held_out)
 
 
-def _settings(plan: Plan) -> dict[str, object]:
-    shape, recipe, layout = plan.shape.said_of(plan.layout.task), plan.recipe._asdict(), plan.layout
-    columns = {"inputs": ", ".join(c.name for c in layout.inputs), "targets": ", ".join(c.name for c in layout.targets)}
-    said = {"file": plan.file.name, "task": layout.task, **columns, "seed": plan.seed}
+def _settings(plan: Plan, examples: Examples, device: torch.device) -> dict[str, object]:
+    """Everything that decides what the run computes, chosen or said: what is not in use is left out."""
+    shape, recipe = plan.shape.said_of(plan.layout.task), plan.recipe._asdict()
     words = {name.replace("_", " "): value for name, value in {**shape, **recipe}.items() if value is not None}
-    said = {name: value for name, value in said.items() if value != ""}
-    return {**said, **words, "versions": f"throughtime {tt.__version__}, torch {torch.__version__}"}
+    data = {} if plan.data is None else {"hash of the data (BLAKE2b)": plan.data.blake2b}
+    ran = {"device": str(device), "versions": f"throughtime {tt.__version__}, torch {torch.__version__}"}
+    return {
+        "file": plan.file.name,
+        **data,
+        "task": plan.layout.task,
+        **_columns(plan.layout, examples),
+        "held out": _held_out(plan, examples),
+        "seed": plan.seed,
+        **words,
+        **ran,
+    }
+
+
+def _columns(layout: Layout, examples: Examples) -> dict[str, object]:
+    """The role of every column, by the name that its flag has."""
+    texts = [column.tokens for column in (*layout.inputs, *layout.targets) if column.kind == TEXT]
+    categories = [column.name for column in layout.inputs if column.kind == CATEGORY]
+    roles = {
+        "sequence": layout.sequence,
+        "order": layout.order,
+        "inputs": ", ".join(column.name for column in layout.inputs),
+        "targets": ", ".join(column.name for column in layout.targets),
+        "categories": ", ".join(categories),
+        "ignored": ", ".join(examples.unused),
+        "split": layout.split,
+        "tokens": ", ".join(texts),
+    }
+    return {name: value for name, value in roles.items() if value}
+
+
+def _held_out(plan: Plan, examples: Examples) -> str:
+    """How it was chosen what is not learned from."""
+    if plan.layout.split is not None:
+        return f"what `{plan.layout.split}` says"
+    if examples.by_time or (plan.layout.task == GENERATE and not examples.held_out):
+        return f"the last {HELD_OUT:.0%} of each sequence"
+    return f"{HELD_OUT:.0%} of the sequences, by the seed" if examples.held_out else "nothing"
 
 
 def _chosen(examples: Examples) -> list[tuple[str, Example]]:
@@ -194,9 +230,12 @@ def _part(inside: tt.train.ThroughTime, row: int, length: int) -> tuple[Tensor, 
 def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Reading:
     """What was forecast and what came, and how far back the forecast looks."""
     longest = max(examples.train, key=lambda example: len(example[0]))
-    usable = [one for one in chosen if len(one[1][0]) > 1] or [("1", longest)]
+    held_out = [one for one in chosen if examples.held_out and len(one[1][0]) > 1]
+    usable = held_out or [one for one in chosen if len(one[1][0]) > 1] or [("1", longest)]
+    # The page says that what came was never seen: where it was, the name has to say so.
+    learned = "" if held_out else " (learned from)"
     # A sequence that is shorter than the horizon is read up to its first step, and forecast as far as it goes.
-    aheads = [min(model.horizon, len(inputs) - 1) for _, (inputs, _) in usable]
+    aheads = [min(model.horizon, len(inputs) - 1, _unseen(examples, targets)) for _, (inputs, targets) in usable]
     batch = tt.train.pad([inputs[:-ahead] for ahead, (_, (inputs, _)) in zip(aheads, usable, strict=True)])
     rows, last = torch.arange(len(usable)), batch.lengths - 1
     with torch.no_grad():
@@ -209,7 +248,7 @@ def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: 
             values = column.original(inputs[:, source].numpy())
             said = column.original(forecast[row, :ahead, place].numpy())
             parts[column.name] = (values[:-ahead], values[-ahead:], said)
-        report.add_forecast(f"sequence {name}" if len(usable) > 1 else column.name, parts)
+        report.add_forecast((f"sequence {name}" if len(usable) > 1 else column.name) + learned, parts)
     x = model.inputs(batch.inputs).detach()
     present, known = batch.inputs[rows, last], futures.isfinite()
 
@@ -224,13 +263,24 @@ def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: 
     return Reading(model.forwards, x, batch.lengths)
 
 
+def _unseen(examples: Examples, targets: Tensor) -> int:
+    """Steps at the end of a sequence that nothing was learned from: no more than those are drawn as the future."""
+    if not examples.by_time:
+        return len(targets)
+    # Of a sequence held out by time, what came before is read, but does not count.
+    known = targets.isfinite().any(1).nonzero()
+    return len(targets) - int(known[0]) if len(known) else 1
+
+
 def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -> Reading:
     """Two pieces of held-out text, character by character."""
     _, text = joined_text(examples)
     column = examples.layout.inputs[0]
-    starts = [start for start in (0, len(text) // 2) if start + TEXT_STEPS + 1 <= len(text)]
-    ids = torch.stack([text[start : start + TEXT_STEPS] for start in starts])
-    following = torch.stack([text[start + TEXT_STEPS] for start in starts])
+    # One short text may be all that is held out.
+    steps = min(TEXT_STEPS, len(text) - 1)
+    starts = [start for start in (0, len(text) // 2) if start + steps + 1 <= len(text)]
+    ids = torch.stack([text[start : start + steps] for start in starts])
+    following = torch.stack([text[start + steps] for start in starts])
     x = model.embedding(ids).detach()
 
     def loss(_: Any, state: Any) -> Tensor:
@@ -240,7 +290,7 @@ def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -
     shown = {0: "?", model.end: "¶"} | dict(enumerate(column.categories, 1))
     for row, one in enumerate(ids.tolist()):
         letters = [shown[place].replace("\n", "↵").replace(" ", "·") for place in one]
-        layer = {"Reading character by character": _part(inside, row, TEXT_STEPS)}
+        layer = {"Reading character by character": _part(inside, row, steps)}
         report.add_through_time("".join(letters[:20]) + "…", layer, labels=letters)
     return Reading(model.forwards, x)
 

@@ -18,8 +18,10 @@ import throughtime as tt
 from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._options import Columns
-from throughtime.cli.tables import Layout, Survey, open_table, survey
-from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE, check_said, guess, sequence_column
+from throughtime.cli.tables import Layout, open_table, survey
+from throughtime.cli.tables._fingerprint import Fingerprint, check_unchanged, fingerprint
+from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
+from throughtime.cli.tables._look import look_over
 from throughtime.cli.tasks._examples import Example, Examples, read_examples
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
@@ -43,6 +45,8 @@ class Plan(NamedTuple):
     layout: Layout
     shape: Shape
     recipe: Recipe
+    # None in runs of versions that did not write it down.
+    data: Fingerprint | None = None
 
 
 def start(
@@ -60,6 +64,8 @@ def start(
             _runs.check_free(out)
         console = Console(highlight=False, quiet=not worker.is_first)
         path = file or EMBEDDED
+        # Before anything is read: what changes from here on is not what was learned from.
+        data = fingerprint(path)
         found, layout, reasons = look_over(path, said)
         console.print(_show.columns(found, reasons))
         console.print(_show.task_line(layout))
@@ -71,7 +77,7 @@ def start(
         steps = sum(len(example[0]) for example in learned)
         sizes = default_shape(layout.task, len(learned), steps, _horizon(examples))._replace(**shape)
         chosen = default_recipe(layout.task, len(learned), steps)._replace(**recipe)
-        plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen)
+        plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen, data)
         check(plan, examples, learned)
         folder = _new_folder(out, plan, worker)
         with saying_how_to_go_on(console, folder):
@@ -126,14 +132,14 @@ def go_on(folder: Path, device: torch.device) -> None:
         if not plan.file.exists():
             expected, fix = "the file that it learns from", "Bring it back."
             refuse(f"{folder} cannot go on", got=f"no {plan.file}", expected=expected, fix=fix)
-        found, layout, _ = look_over(plan.file, plan.said)
-        examples = read_examples(found.table, layout, together=found.together, seed=plan.seed)
+        check_unchanged(plan.file, plan.data)
+        examples = read_again(plan)
         if examples.layout != plan.layout:
             refuse(
                 f"{plan.file.name} has changed since the run began",
                 got="other columns or values",
                 expected="the file as it was",
-                fix="Bring it back, or start anew without `--resume`.",
+                fix="Bring it back as it was, or start a new run without `--resume`.",
             )
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
@@ -141,21 +147,29 @@ def go_on(folder: Path, device: torch.device) -> None:
 
 @contextmanager
 def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
-    """Whenever a run is interrupted, even before its first checkpoint, its folder is enough to go on."""
+    """Whenever a run is interrupted or the disk is full, even before its first checkpoint, its folder is enough."""
     try:
         yield
     except KeyboardInterrupt:
         console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
         raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        refuse(
+            f"{error.filename or folder} cannot be written",
+            got=error.strerror or str(error),
+            expected="room on the disk, and leave to write",
+            fix=f"See to it, then go on with `throughtime train --resume {folder}`.",
+        )
 
 
-def look_over(path: Path, said: Columns) -> tuple[Survey, Layout, dict[str, str]]:
-    """What a file holds, and what each column is for."""
-    table = open_table(path)
-    check_said(table, said)
-    found = survey(table, sequence_column(table, said), frozenset((*said.categories, *said.ignore)))
-    layout, reasons = guess(found, said)
-    return found, layout, reasons
+def read_again(plan: Plan) -> Examples:
+    """The examples of a run that began before, by the roles that its columns had then, whatever one would guess now."""
+    table, layout = open_table(plan.file), plan.layout.unfitted()
+    layout.check(table.columns, plan.file, with_targets=True)
+    found = survey(table, layout.sequence, frozenset((*plan.said.categories, *plan.said.ignore)))
+    return read_examples(table, layout, together=found.together, seed=plan.seed)
 
 
 def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: tt.train.Worker) -> None:
@@ -223,6 +237,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
     return {
         "throughtime": tt.__version__,
         "file": str(plan.file),
+        "data": None if plan.data is None else plan.data._asdict(),
         "said": plan.said._asdict(),
         "seed": plan.seed,
         "layout": plan.layout.as_json(),
@@ -242,4 +257,5 @@ def from_json(values: dict[str, Any]) -> Plan:
         Layout.from_json(values["layout"]),
         Shape(**values["shape"]),
         Recipe(**values["recipe"]),
+        Fingerprint(**values["data"]) if values.get("data") else None,
     )

@@ -11,7 +11,7 @@ from torch import nn
 from throughtime.cli._numbers import counted
 from throughtime.cli.tables import Layout, Survey
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
-from throughtime.cli.tasks._examples import Examples
+from throughtime.cli.tasks._examples import Examples, left_out
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe
 from throughtime.cli.tasks._tasks import weights_in
@@ -55,7 +55,7 @@ def title(found: Survey) -> str:
         return rows
     shortest, longest = min(found.lengths), max(found.lengths)
     span = counted(longest, "step") if shortest == longest else f"{shortest:,} to {longest:,} steps"
-    return f"{rows}, {counted(len(found.lengths), 'sequence')} of {span}"
+    return f"{rows}, {counted(len(found.lengths), 'sequence')} of {span}{left_out(found.table)}"
 
 
 def holds(found: Survey, name: str) -> str:

@@ -1,0 +1,96 @@
+"""Forecasts of dated data have the dates that follow."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli_files import call, is_one_line_of_error, quickly, said
+from throughtime.cli.predict._calendar import dates_after
+
+pytestmark = pytest.mark.covers("cli")
+
+FOLLOWING = {
+    "days": (["2024-02-26", "2024-02-27", "2024-02-28"], ["2024-02-29", "2024-03-01"]),
+    "weeks": (["2023-12-18", "2023-12-25"], ["2024-01-01", "2024-01-08"]),
+    "months": (["2023-10-15", "2023-11-15", "2023-12-15"], ["2024-01-15", "2024-02-15"]),
+    "months alone": (["2023-10", "2023-11"], ["2023-12", "2024-01"]),
+    "ends of months": (["2023-11-30", "2023-12-31"], ["2024-01-31", "2024-02-29"]),
+    "quarters": (["2023-01-01", "2023-04-01", "2023-07-01"], ["2023-10-01", "2024-01-01"]),
+    "years": (["2019-03-01", "2020-03-01", "2021-03-01"], ["2022-03-01", "2023-03-01"]),
+    "hours": (["2024-01-31T22", "2024-01-31T23"], ["2024-02-01T00", "2024-02-01T01"]),
+    "minutes": (["2024-01-31 23:15", "2024-01-31 23:30"], ["2024-01-31 23:45", "2024-02-01 00:00"]),
+    "UTC": (["2024-01-31T22:00:00Z", "2024-01-31T23:00:00Z"], ["2024-02-01T00:00:00Z", "2024-02-01T01:00:00Z"]),
+    "summer time begins": (
+        ["2024-03-31T00:00+01:00", "2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00"],
+        ["2024-03-31T04:00+02:00", "2024-03-31T05:00+02:00"],
+    ),
+    "fractions": (
+        ["2024-01-01T00:00:00.250", "2024-01-01T00:00:00.500"],
+        ["2024-01-01T00:00:00.750", "2024-01-01T00:00:01.000"],
+    ),
+    "working days": (["2024-05-02", "2024-05-03", "2024-05-06"], None),
+    "the same day": (["2024-05-02", "2024-05-02"], None),
+    "a single one": (["2024-05-02"], None),
+    "no dates": (["2/5/2024", "3/5/2024"], None),
+    "half a day and no hour": (["2024-05-01", "2024-05-01 12:00", "2024-05-02"], None),
+    "the end of time": (["9999-12-30", "9999-12-31"], None),
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWING)
+def test_what_follows(case: str) -> None:
+    dates, following = FOLLOWING[case]
+    assert dates_after(np.array(dates, object), 2) == following
+
+
+def rows(*dates: str) -> str:
+    return "".join(f"{date},{name},{place % 3}.5\n" for name in "ab" for place, date in enumerate(dates))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shops, ten days."""
+    folder = tmp_path_factory.mktemp("dates")
+    (folder / "a.csv").write_text("when,shop,x\n" + rows(*(f"2024-05-{day:02d}" for day in range(1, 11))))
+    result = quickly(folder / "a.csv", folder / "run", "--horizon", 2)
+    assert result.exit_code == 0, said(result)
+    return folder / "run"
+
+
+def predicted(run: Path, content: str, out: Path) -> list[tuple[str, ...]]:
+    (out / "new.csv").write_text(content)
+    result = call("predict", run, out / "new.csv", "--out", out / "p.csv")
+    assert result.exit_code == 0, said(result)
+    with (out / "p.csv").open(newline="") as file:
+        return [tuple(row[:2]) for row in csv.reader(file)]
+
+
+def test_the_days_to_come(run: Path, tmp_path: Path) -> None:
+    content = "when,shop,x\n" + rows("2024-06-28", "2024-06-29")
+    days = ["2024-06-30", "2024-07-01"]
+    assert predicted(run, content, tmp_path) == [("shop", "when"), *((name, day) for name in "ab" for day in days)]
+
+
+def test_gaps_in_other_sequences(run: Path, tmp_path: Path) -> None:
+    """They go on in the stride of the first one: a result has one column."""
+    steps = ["01,a", "02,a", "05,b", "07,c", "11,c", "12,c"]
+    content = "when,shop,x\n" + "".join(f"2024-06-{step},1\n" for step in steps)
+    found = predicted(run, content, tmp_path)
+    assert [day for name, day in found if name in "bc"] == ["2024-06-06", "2024-06-07", "2024-06-13", "2024-06-14"]
+
+
+def test_irregular_days(run: Path, tmp_path: Path) -> None:
+    content = "when,shop,x\n" + rows("2024-05-02", "2024-05-03", "2024-05-06")
+    assert predicted(run, content, tmp_path)[:3] == [("shop", "position"), ("a", "4"), ("a", "5")]
+
+
+def test_a_sequence_without_dates(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("when,shop,x\n2024-06-01,a,1\n2024-06-02,a,1\nsoon,b,1\n")
+    is_one_line_of_error(
+        call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv"),
+        "new.csv, line 4, column `when` cannot be continued: got sequence 'b' with something else than dates",
+    )
