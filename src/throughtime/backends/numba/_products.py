@@ -21,6 +21,8 @@ core: the other thread of it, most of all.
 _WHOLE, _NARROW = Value("ptr", "@tiles"), Value("ptr", "@narrow")
 _FEW = {1: 4, 2: 3, 3: 2}
 """Panels at a time, for few rows."""
+_WIDE_FEW = {**_FEW, 4: 2}
+"""The same where vectors have 64 bytes, of which there are twice as many registers: fewer loads for a product."""
 _MOST = max(_FEW.values())
 _TILE = (
     ("a", "ptr noalias"), ("a_row", "i64"), ("b", "ptr noalias"), ("b_panel", "i64"), ("depth", "i64"),
@@ -38,13 +40,13 @@ If `back` is not 0, few rows take the panels from the last to the first, with th
 
 def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     """The module with the function `product` for one dtype."""
-    lanes = vector_bytes // SIZES[element]
-    few = [(rows, panels) for rows, most in _FEW.items() for panels in range(1, most + 1)]
+    lanes, most_panels = vector_bytes // SIZES[element], _WIDE_FEW if vector_bytes == 64 else _FEW
+    few = [(rows, panels) for rows, most in most_panels.items() for panels in range(1, most + 1)]
     tiles = dict.fromkeys([*few, *((rows, 1) for rows in range(1, tile_rows + 1))])
     functions = [_tile(f"tile_{rows}_{panels}", rows, panels, lanes, element) for rows, panels in tiles]
     heights = range(1, tile_rows + 1)
     functions += [_tile(f"narrow_{rows}", rows, 1, lanes, element, vectors=1) for rows in heights]
-    functions.append(_panels(lanes, element, tile_rows))
+    functions.append(_panels(lanes, element, tile_rows, max(most_panels)))
     functions.append(_product(lanes, element))
     width = _MOST * PANEL_VECTORS * lanes
     tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
@@ -52,10 +54,10 @@ def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
         names = [f"ptr @{name.format(rows)}" for rows in heights]
         tables.append(f"@{table} = internal constant [{tile_rows} x ptr] [{', '.join(names)}]")
     # A line for each number of rows, with room for as many panels as any of them takes.
-    every = itertools.product(_FEW, range(1, _MOST + 1))
-    names = [f"ptr @tile_{rows}_{panels}" if panels <= _FEW[rows] else "ptr null" for rows, panels in every]
+    every = itertools.product(most_panels, range(1, _MOST + 1))
+    names = [f"ptr @tile_{rows}_{panels}" if panels <= most_panels[rows] else "ptr null" for rows, panels in every]
     tables.append(f"@few = internal constant [{len(names)} x ptr] [{', '.join(names)}]")
-    groups = [f"i64 {panels}" for panels in _FEW.values()]
+    groups = [f"i64 {panels}" for panels in most_panels.values()]
     tables.append(f"@groups = internal constant [{len(groups)} x i64] [{', '.join(groups)}]")
     return module(functions, globals_=tables)
 
@@ -119,11 +121,11 @@ def multiply(
 _PANELS = (*_TILE, ("panels", "i64"), ("rows", "i64"), ("x_step", "i64"), ("back", "i64"), ("tiles", "ptr"))
 
 
-def _panels(lanes: int, element: str, tile_rows: int) -> Builder:
+def _panels(lanes: int, element: str, tile_rows: int, few_rows: int) -> Builder:
     """All rows times `panels` panels by some tiles; `x_step` bytes from panel to panel of `x`."""
     b = Builder("panels", _PANELS, linkage="internal ")
     step = PANEL_VECTORS * lanes * SIZES[element]
-    few = b.compare("sle", b.parameters["rows"], integer(max(_FEW)))
+    few = b.compare("sle", b.parameters["rows"], integer(few_rows))
     few = b.binary("and", few, b.compare("eq", b.parameters["tiles"], _WHOLE))
     with b.when(few):
         _few_rows(b, step)
@@ -171,11 +173,13 @@ def _tile_of(b: Builder, tiles: Value, part: Value, size: Value, extra: Value) -
 def _in_turn(b: Builder, index: Value, count: Value) -> Value:
     """Which of `count` groups comes at this place: the one from the end if the walk goes back.
 
-    One row is as fast as the cache that the matrix comes from, and gains from what is still in a nearer one. Many rows
+    One row is as fast as the cache that the matrix comes from, and gains from what is still in a nearer one. Four rows
     do not wait for it as long as somebody fetches ahead, which processors do well forwards alone.
     """
     last = b.binary("sub", count, integer(1))
-    return b.select(b.compare("eq", b.parameters["back"], integer(0)), index, b.binary("sub", last, index))
+    goes_back = b.compare("ne", b.parameters["back"], integer(0))
+    goes_back = b.binary("and", goes_back, b.compare("sle", b.parameters["rows"], integer(max(_FEW))))
+    return b.select(goes_back, b.binary("sub", last, index), index)
 
 
 def _call_tile(b: Builder, tile: Value, panel: Value, row: Value, step: int) -> None:

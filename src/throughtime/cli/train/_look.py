@@ -74,10 +74,8 @@ def _from_inside(report: tt.train.Report, model: nn.Module, examples: Examples) 
 
 
 def _add_lengths(report: tt.train.Report, examples: Examples, batch_size: int) -> None:
-    """Lengths, and the padding of the batches; one long sequence has neither."""
+    """Lengths, and the padding of the batches."""
     lengths = [len(example[0]) for example in examples.train]
-    if len(set(lengths)) == 1:
-        return
     if examples.layout.task != GENERATE:
         windows = [len(example[0]) for example in windows_of(examples)]
         buckets = tt.train.Buckets(windows, batch_size, rank=0, workers=1)
