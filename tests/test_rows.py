@@ -237,3 +237,58 @@ def test_a_gradient_of_zeros_adds_up() -> None:
     case = case_of(lambda x, h, w, u: (h, Pulled.apply(new(x, h, w, u), u[0], lambda d, w: (d, torch.zeros_like(w)))))
     assert plan_of(case).backend == "numba"
     check_on("auto", case, LENGTHS)
+
+
+CALLED: dict[str, Callable[[Tensor], Tensor]] = {
+    "sums by name": lambda m: torch.cumsum(input=m, dim=1) / 4,
+    "sums along an axis": lambda m: torch.cumsum(m, axis=2) / 4,
+    "sums in place": lambda m: torch.cumsum(m, 2).mul_(0.3),
+    "triangles by name": lambda m: torch.tril(input=m, diagonal=1),
+    "norms with an option": lambda m: torch.layer_norm(m, (4,), None, None, 1e-5, False),
+    "products by name": lambda m: torch.matmul(input=m, other=torch.eye(4, dtype=m.dtype).roll(1, 0)),
+    "whole numbers": lambda m: m + torch.einsum("bse,bse->bs", *[(m * 3e4).int()] * 2).unsqueeze(2) * 1e-10,
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_functions_in_every_way_that_torch_has_them(name: str) -> None:
+    def step(x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        m = torch.tanh(CALLED[name](m) + x[:, :1, None])
+        return m, m
+
+    case = Descriptor(name, lambda _: Step(step, torch.Size([3, 4]), torch.Size([3, 4]))).case(5, 5)
+    assert plan_of(case).backend != "reference", plan_of(case).reasons
+    check_on("auto", case, LENGTHS)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8], ids=str)
+def test_small_whole_numbers_are_no_defect(dtype: torch.dtype) -> None:
+    def step(x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        m = torch.tanh(m + x[:, :1] + (3 * m).to(dtype).to(m.dtype))
+        return m, m
+
+    plan = plan_of(Descriptor("small", lambda _: Step(step, 4, 4)).case(5, 5))
+    assert plan.backend == "aten"
+    assert plan.reasons["numba"].endswith(f"has dtype {str(dtype).removeprefix('torch.')}")
+
+
+MISTAKEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "no such dimension": lambda m: torch.cumsum(m, 3),
+    "two masks": lambda m: functional.scaled_dot_product_attention(m, m, m, torch.zeros(3, 3), is_causal=True),
+    "a mask of whole numbers": lambda m: functional.scaled_dot_product_attention(m, m, m, torch.zeros(3, 3).long()),
+    "a bias for each": lambda m: functional.linear(m, torch.ones(4, 4), torch.ones(2, 4, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_mistakes_are_those_of_torch(name: str) -> None:
+    """What stands for a function while a step is traced must not do what the function would not."""
+
+    def step(x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        m = torch.tanh(MISTAKEN[name](m) + x[:, :1, None])
+        return m, m
+
+    cell, inputs = Step(step, torch.Size([3, 4]), torch.Size([3, 4])), torch.randn(2, 4, 3)
+    for backend in ("reference", "auto"):
+        with tt.backend(backend), pytest.raises((RuntimeError, IndexError)):
+            tt.dynamic_rnn(cell, inputs, dtype=torch.float32)

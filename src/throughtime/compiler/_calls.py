@@ -6,6 +6,7 @@ code of a cell may not: what it calls for one row must be what it calls for many
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -46,11 +47,11 @@ class Calls(TorchFunctionMode):
         try:
             if func == _SET_DATA:
                 raise Uncompilable("it gives a tensor other data, which nobody would see")
-            product = BY_AXES.get(name)
+            by_axes = BY_AXES.get(name)
             out = (
                 REPLACED.get(name, func)(*args, **kwargs)
-                if product is None
-                else self._multiplied(product, func, args, kwargs)
+                if by_axes is None
+                else self._by_axes(by_axes, func, args, kwargs)
             )
         except Exception as error:
             if not outer and _would_not_fail(error):
@@ -62,9 +63,15 @@ class Calls(TorchFunctionMode):
             self.note(func, given, (args, kwargs), out)
         return out
 
-    def _multiplied(self, product: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        is_plain = "out" not in kwargs
-        return product(self._axes, func, *args, **kwargs) if is_plain else func(*args, **kwargs)
+    def _by_axes(self, replaced: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        """What stands for a function; or, called in a way that it does not know, the function itself."""
+        named = dict(kwargs)
+        first = (named.pop("input"),) if not args and "input" in named else args
+        try:
+            inspect.signature(replaced).bind(self._axes, func, *first, **named)
+        except TypeError:
+            return func(*args, **kwargs)
+        return replaced(self._axes, func, *first, **named)
 
     def described(self, tree: Any) -> Any:
         """The arguments of a call: tensors are known by the places where they have been seen."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._products import (
     MOST_SLOTS,
     PRODUCTS,
@@ -20,6 +21,11 @@ from throughtime.compiler._products import (
 )
 
 aten = torch.ops.aten
+
+
+def _tensor(result: Tensor) -> Tensor:
+    """What a function gives; torch does not say so to a type checker."""
+    return result
 
 
 def einsum(axes: RowAxes, original: Callable[..., Any], equation: str, *operands: Any) -> Any:
@@ -104,7 +110,9 @@ def _by_letters(operands: list[Tensor], terms: tuple[str, str], result: str) -> 
     letters = result + "".join(letter for letter in sizes if letter not in result)
     one, other = (_along_letters(x, term, letters) for term, x in pairs)
     summed = list(range(len(result), len(letters)))
-    return (one * other).sum(summed) if summed else one * other
+    product = one * other
+    # A sum of whole numbers would have room for more than an einsum has.
+    return product.sum(summed, dtype=product.dtype) if summed else product
 
 
 def _along_letters(x: Tensor, term: str, letters: str) -> Tensor:
@@ -145,6 +153,9 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Of torch's own kernels for it the CPU's wants features side by side, and does not look whether they are."""
+    scores_shape = (*query.shape[:-1], key.shape[-2])
+    if attn_mask is not None and (is_causal or not _is_mask(attn_mask, query.dtype, scores_shape)):
+        raise Uncompilable("attention has a mask of a kind that is not known")
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     # Torch computes half precision in single.
@@ -161,6 +172,14 @@ def scaled_dot_product_attention(
     return _multiplied(seen, v).to(query.dtype)
 
 
+def _is_mask(mask: Tensor, dtype: torch.dtype, scores: Sequence[int]) -> bool:
+    """Whether a mask is one that every score has an entry of."""
+    fits = mask.ndim <= len(scores) and all(
+        size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(scores), strict=False)
+    )
+    return fits and mask.dtype in (torch.bool, dtype)
+
+
 def _multiplied(one: Tensor, other: Tensor) -> Tensor:
     made = by_heads(one, other) if one.ndim == other.ndim == 4 else None
     return one @ other if made is None else made
@@ -174,27 +193,30 @@ REPLACED: dict[str, Callable[..., Any]] = {
 }
 """By name: torch has several Python objects for one function."""
 
-MOST_SUMMED = 64
-"""Of how many features each may be summed with all before it."""
+MOST_SUMMED = 64 * 64
+"""How many numbers a row may have if each feature is summed with all before it."""
 
 
 def cumsum(axes: RowAxes, original: Callable[..., Any], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Everything up to each place, summed up there: kernels have sums, and know no order within a row."""
-    axis, dim = axes.of(torch.Size((*x.shape, 1))), dim % max(x.ndim, 1)
+    axis = axes.of(torch.Size((*x.shape, 1)))
+    is_place = -x.ndim <= dim < x.ndim
     given = x if dtype is None else x.to(dtype)
-    if axis is None or dim == axis or x.shape[dim] > MOST_SUMMED or not given.is_floating_point():
-        summed: Tensor = original(x, dim, dtype=dtype)
-        return summed
-    up_to = torch.ones(x.shape[dim], x.shape[dim], dtype=torch.bool, device=x.device).tril()
-    return torch.where(up_to, given.movedim(dim, -1).unsqueeze(-2), 0.0).sum(-1).movedim(-1, dim)
+    if axis is None or not is_place or dim % x.ndim == axis or not given.is_floating_point():
+        return _tensor(original(x, dim, dtype=dtype))
+    size, is_last = x.shape[dim], dim % x.ndim == x.ndim - 1
+    if x.numel() // x.shape[axis] * size > MOST_SUMMED:
+        return _tensor(original(x, dim, dtype=dtype))
+    up_to = torch.ones(size, size, dtype=torch.bool, device=x.device).tril()
+    each = torch.where(up_to, (given if is_last else given.movedim(dim, -1)).unsqueeze(-2), 0.0)
+    return each.sum(-1) if is_last else each.sum(-1).movedim(-1, dim)
 
 
 def _triangle(axes: RowAxes, original: Callable[..., Any], x: Tensor, diagonal: int = 0) -> Tensor:
     """`tril` and `triu` of the matrices of rows: zeros in the place of the other half."""
     axis = axes.of(torch.Size((*x.shape, 1)))
     if axis is None or axis >= x.ndim - 2 or x.dtype == torch.bool:
-        other: Tensor = original(x, diagonal)
-        return other
+        return _tensor(original(x, diagonal))
     kept = original(torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device), diagonal)
     return torch.where(kept, x, torch.zeros((), dtype=x.dtype, device=x.device))
 

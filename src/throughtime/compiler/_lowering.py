@@ -63,8 +63,7 @@ class Lowering:
 
     def _row(self, value: Value) -> Row:
         """A row for a value from outside, or one that is carried: in memory they lie row after row."""
-        if value.dtype not in DTYPES:
-            raise Uncompilable(f"{value.name} has dtype {str(value.dtype).removeprefix('torch.')}")
+        _check_dtype(value.name, value.dtype)
         if not value.row_size:
             raise Uncompilable(f"a row of {value.name} is empty")
         return Row(self._unique(value.name), value.row_size, value.dtype)
@@ -109,6 +108,7 @@ class Lowering:
         """Add an operation."""
         if not width:
             raise Uncompilable("a row is empty")
+        _check_dtype(name or kind, dtype)
         result = Row(self._unique(name or kind), width, dtype)
         self._body.append(Op(kind, result, args))
         return result
@@ -180,6 +180,11 @@ class Lowering:
         if not isinstance(arg, Value):
             return arg
         return Formula(self, self.cast_row(self.row(arg), dtype), tuple(arg.row_shape if shape is None else shape))
+
+
+def _check_dtype(name: str, dtype: torch.dtype) -> None:
+    if dtype not in DTYPES:
+        raise Uncompilable(f"{name} has dtype {str(dtype).removeprefix('torch.')}")
 
 
 def shape_in(value: Value, like: Value) -> tuple[int, ...]:

@@ -43,7 +43,8 @@ class RowAxes:
 
 def linear(axes: RowAxes, original: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """`torch.nn.functional.linear`."""
-    if x.ndim < 3 or weight.ndim != 2:
+    is_plain = bias is None or (bias.ndim == 1 and bias.dtype == x.dtype)
+    if x.ndim < 3 or weight.ndim != 2 or not is_plain:
         return original(x, weight, bias)
     made = matmul(axes, None, x, weight.t())
     if made is None:

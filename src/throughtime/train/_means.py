@@ -46,7 +46,10 @@ def mask(lengths: Tensor, time: int) -> Tensor:
 
 
 def real_steps(lengths: Tensor | None, *values: Tensor) -> list[Tensor]:
-    """The real steps [N, ...] of `values` [B, T, ...]; nobody looks at the padding again, a gradient neither."""
+    """The real steps [N, ...] of `values` [B, T, ...]; nobody looks at the padding again, a gradient neither.
+
+    If all are real, the values are as they came.
+    """
     if lengths is None:
         return list(values)
     for value in values:

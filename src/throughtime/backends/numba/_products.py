@@ -1,8 +1,8 @@
 """Rows times a matrix, register-blocked: written once for each dtype and shared by all kernels.
 
 A matrix is packed into panels of two vectors of columns, [panels, K, 2 lanes], filled up with zeros. A tile is a few
-rows by one panel (or, for fewer than four rows, by several panels, so that there are enough independent sums to hide
-the latency of a multiply-add) with all of its sums in registers. A panel stays in a near cache while all rows pass.
+rows by one panel (or, for few rows, by several panels, so that there are enough independent sums to hide the latency of
+a multiply-add) with all of its sums in registers. A panel stays in a near cache while all rows pass.
 """
 
 from __future__ import annotations

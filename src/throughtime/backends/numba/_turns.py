@@ -22,7 +22,7 @@ from throughtime.backends.numba._waiting import waiting
 _WANTED, _HEAD, _WALK = 4, 8, 8
 """Where a list says how many wait; how many numbers come before the walks; how many each of those has."""
 _LOOKS = 5_000
-"""Some microseconds: who waits longer lets others run."""
+"""Some ten microseconds, or more if there are many walks to look at: who waits longer lets others run."""
 
 # A list has the function to call, the slot of the first step in a frame (that of the last one follows), how many walks
 # there are, the function that lets others run, how many threads wait, the function that tells a thread's number, and
@@ -158,7 +158,7 @@ entry:
   %halves_offset = mul i64 %half, {_WALK}
   %lower = getelementptr i64, ptr %walks, i64 %halves_offset
   %upper = getelementptr i64, ptr %lower, i64 {_WALK}
-  %is_whole = icmp eq i64 %half, 0
+  %is_last = icmp eq i64 %half, 0
   %begun = load atomic i64, ptr %walk monotonic, align 8
   br label %piece
 piece:
@@ -179,7 +179,7 @@ piece:
 ask:
   %waiting = load atomic i64, ptr %wanted monotonic, align 8
   %nobody = icmp slt i64 %waiting, 1
-  %alone = or i1 %nobody, %is_whole
+  %alone = or i1 %nobody, %is_last
   br i1 %alone, label %go_on, label %divide
 go_on:
   store atomic i64 %fewer, ptr %walk monotonic, align 8
