@@ -15,7 +15,7 @@ from rich.segment import ControlType
 from rich.text import Text
 from typer.core import TyperGroup
 
-from throughtime.cli._mistakes import Mistake, refuse
+from throughtime.cli._mistakes import Mistake, mistake
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -50,10 +50,8 @@ def _in_our_form(error: Any, arguments: Sequence[str]) -> str:
     if kind is None or not given:
         return message
     number, example = ("whole number", 10) if kind[0] == "integer" else ("number", 0.01)
-    try:
-        refuse(f"`{flags[0]}` is no {number}", got=repr(given[-1]), expected=f"one such as {example}", fix=LEAVE)
-    except Mistake as mistake:
-        return str(mistake)
+    what, expected = f"`{flags[0]}` is no {number}", f"one such as {example}"
+    return str(mistake(what, got=repr(given[-1]), expected=expected, fix=LEAVE))
 
 
 def _flags_in(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -11,12 +11,17 @@ class Mistake(Exception):  # noqa: N818 - it is the user's, not the program's
     """A bad file, column, value or flag. The command prints it as one line and ends with exit code 2."""
 
 
-def refuse(what: str, *, got: object, expected: object, fix: str) -> NoReturn:
-    """Raise a `Mistake` in the form of every message of the package."""
+def mistake(what: str, *, got: object, expected: object, fix: str) -> Mistake:
+    """A mistake in the form of every message of the package."""
     # The form lives in the library, whose import takes seconds: not for `--help`.
     from throughtime._errors import problem  # noqa: PLC0415
 
-    raise Mistake(" ".join(problem(what, got=got, expected=expected, fix=fix).split()))
+    return Mistake(" ".join(problem(what, got=got, expected=expected, fix=fix).split()))
+
+
+def refuse(what: str, *, got: object, expected: object, fix: str) -> NoReturn:
+    """Raise a `mistake`."""
+    raise mistake(what, got=got, expected=expected, fix=fix)
 
 
 def listed(names: Sequence[str]) -> str:

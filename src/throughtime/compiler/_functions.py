@@ -23,11 +23,6 @@ from throughtime.compiler._products import (
 aten = torch.ops.aten
 
 
-def _tensor(result: Tensor) -> Tensor:
-    """What a function gives; torch does not say so to a type checker."""
-    return result
-
-
 def einsum(axes: RowAxes, original: Callable[..., Any], equation: str, *operands: Any) -> Any:
     """A product of two matrices as one, and anything else in the order written: the best one depends on the rows."""
     given = list(operands) if isinstance(operands[0], Tensor) else list(operands[0])
@@ -197,26 +192,26 @@ MOST_SUMMED = 64 * 64
 """How many numbers a row may have if each feature is summed with all before it."""
 
 
-def cumsum(axes: RowAxes, original: Callable[..., Any], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def cumsum(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Everything up to each place, summed up there: kernels have sums, and know no order within a row."""
     axis = axes.of(torch.Size((*x.shape, 1)))
     is_place = -x.ndim <= dim < x.ndim
     given = x if dtype is None else x.to(dtype)
     if axis is None or not is_place or dim % x.ndim == axis or not given.is_floating_point():
-        return _tensor(original(x, dim, dtype=dtype))
+        return original(x, dim, dtype=dtype)
     size, is_last = x.shape[dim], dim % x.ndim == x.ndim - 1
     if x.numel() // x.shape[axis] * size > MOST_SUMMED:
-        return _tensor(original(x, dim, dtype=dtype))
+        return original(x, dim, dtype=dtype)
     up_to = torch.ones(size, size, dtype=torch.bool, device=x.device).tril()
     each = torch.where(up_to, (given if is_last else given.movedim(dim, -1)).unsqueeze(-2), 0.0)
     return each.sum(-1) if is_last else each.sum(-1).movedim(-1, dim)
 
 
-def _triangle(axes: RowAxes, original: Callable[..., Any], x: Tensor, diagonal: int = 0) -> Tensor:
+def _triangle(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, diagonal: int = 0) -> Tensor:
     """`tril` and `triu` of the matrices of rows: zeros in the place of the other half."""
     axis = axes.of(torch.Size((*x.shape, 1)))
     if axis is None or axis >= x.ndim - 2 or x.dtype == torch.bool:
-        return _tensor(original(x, diagonal))
+        return original(x, diagonal)
     kept = original(torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device), diagonal)
     return torch.where(kept, x, torch.zeros((), dtype=x.dtype, device=x.device))
 
