@@ -88,8 +88,8 @@ class CleanExits(TyperGroup):
         """Run the chosen command; Ctrl-C ends it."""
         try:
             return super().invoke(ctx)
-        except Mistake as mistake:
-            stop(str(mistake))
+        except Mistake as made:
+            stop(str(made))
         except BrokenPipeError:
             # Whoever reads along, such as `head`, has seen enough; what is left in the buffer has nowhere to go.
             with contextlib.suppress(OSError, ValueError):
