@@ -15,6 +15,7 @@ from throughtime.backends._execute import Executable, step_by_step
 from throughtime.backends._keeping import Kept
 from throughtime.backends._moves import Moves
 from throughtime.backends._noise import Noise
+from throughtime.backends._onlookers import is_batched
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
 from throughtime.compiler import Anatomy, Glance, Program, Replay
@@ -149,7 +150,7 @@ class _Unroll(torch.autograd.Function):
         saved = ctx.saved_tensors
         leaves = saved[: len(needed)]
         _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
-        if torch.is_grad_enabled() or any(map(_is_batched, gradients)):
+        if torch.is_grad_enabled() or any(map(is_batched, gradients)):
             _check_same_cell(call.noise.cell, ctx.structure)
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
         kept = saved[len(needed) :]
@@ -244,11 +245,6 @@ def apart(results: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor
         own.append(result.clone(memory_format=torch.contiguous_format) if shared else result.contiguous())
         seen.add(own[-1].untyped_storage().data_ptr())
     return own
-
-
-def _is_batched(gradient: Tensor | None) -> bool:
-    """Whether it stands for many that torch computes at once, as `is_grads_batched` asks for: it has no memory."""
-    return gradient is not None and torch._C._functorch.is_legacy_batchedtensor(gradient)
 
 
 def _by_the_cell(

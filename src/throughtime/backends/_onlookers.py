@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
@@ -24,6 +24,11 @@ def onlooker(*, inside_operator: bool = False) -> str | None:
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is at work"
     return None
+
+
+def is_batched(gradient: Tensor | None) -> bool:
+    """Whether it stands for many that torch computes at once, as `is_grads_batched` asks for: it has no memory."""
+    return gradient is not None and torch._C._functorch.is_legacy_batchedtensor(gradient)
 
 
 def _has_function_mode() -> bool:

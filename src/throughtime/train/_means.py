@@ -9,6 +9,7 @@ from torch import Tensor
 
 from throughtime._classes import cross_entropy_of
 from throughtime._errors import check_number, problem, shape_of
+from throughtime.backends._cross_entropy import can_fuse, fused_cross_entropy
 
 
 class Mean(NamedTuple):
@@ -52,17 +53,21 @@ def real_steps(lengths: Tensor | None, *values: Tensor) -> list[Tensor]:
     """
     if lengths is None:
         return list(values)
-    for value in values:
-        if value.ndim < 2 or lengths.shape != value.shape[:1]:
-            what, fix = "values and `lengths` do not fit", "Pass values [B, T, ...] and lengths [B]."
-            got = f"{shape_of(value)} and {shape_of(lengths)}"
-            raise ValueError(problem(what, got=got, expected="[B, T, ...] and [B]", fix=fix))
+    _check_lengths(lengths, *values)
     time = values[0].shape[1]
     if lengths.device.type == "cpu" and len(lengths) and int(lengths.min()) >= time:
         # Batches of like lengths often have no padding at all.
         return list(values)
     places = mask(lengths, time).flatten().nonzero().squeeze(1)
     return [value.flatten(0, 1).index_select(0, places) for value in values]
+
+
+def _check_lengths(lengths: Tensor, *values: Tensor) -> None:
+    for value in values:
+        if value.ndim < 2 or lengths.shape != value.shape[:1]:
+            what, fix = "values and `lengths` do not fit", "Pass values [B, T, ...] and lengths [B]."
+            got = f"{shape_of(value)} and {shape_of(lengths)}"
+            raise ValueError(problem(what, got=got, expected="[B, T, ...] and [B]", fix=fix))
 
 
 def masked_mean(values: Tensor, lengths: Tensor | None = None) -> Mean:
@@ -95,6 +100,13 @@ def cross_entropy(
     if not 0 <= check_number("label_smoothing", label_smoothing) <= 1:
         what, fix = "`label_smoothing` is no share", "Pass a number such as 0.1."
         raise ValueError(problem(what, got=label_smoothing, expected="0 to 1", fix=fix))
+    if lengths is not None:
+        _check_lengths(lengths, scores, targets)
+    if not label_smoothing and can_fuse(scores, targets, lengths):
+        losses = fused_cross_entropy(scores, targets, lengths)
+        if losses.all_scored:
+            return Mean(losses.total, losses.count)
+    # Here torch says what is wrong with a class that has no score.
     scores, targets = real_steps(lengths, scores, targets)
     wide = _wide(scores.flatten(0, -2))
     # torch takes classes of 64 bits only, and says so in words of its own.

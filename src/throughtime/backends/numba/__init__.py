@@ -1,6 +1,7 @@
 """CPU kernels: loop programs compiled with LLVM to vector code."""
 
 from throughtime.backends.numba._compile import compile_loop
+from throughtime.backends.numba._cross_entropy import SCORED, cross_entropy, cross_entropy_gradient
 from throughtime.backends.numba._kernel import LoopKernel
 from throughtime.backends.numba._moving import WORTH_A_THREAD, before, move, shift
 from throughtime.backends.numba._ordering import FACTS, order
@@ -11,12 +12,15 @@ from throughtime.backends.numba._times import Placed, times
 
 __all__ = [
     "FACTS",
+    "SCORED",
     "WORTH_A_THREAD",
     "LoopKernel",
     "Placed",
     "Rows",
     "before",
     "compile_loop",
+    "cross_entropy",
+    "cross_entropy_gradient",
     "cut_rows",
     "is_installed",
     "move",
