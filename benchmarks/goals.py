@@ -119,6 +119,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     ),
     "memory": (Goal("peak memory of training, of torch.nn's", "of_torch", "most", 1.0),),
     "parallel-iterations": (),
+    "cross-entropy": (Goal("the loss of real steps, against torch's", "ratio", "least", 1.0),),
     "epoch": _spread("an epoch of training, against torch packed", 3.0, 3.0),
     "gpu-cudnn": (
         *_family("inference float32 and bfloat16", 3.0),

@@ -189,6 +189,11 @@ LAYOUTS: dict[str, Layout] = {
             milliseconds("ms", "throughtime"),
         ),
     ),
+    "cross-entropy": Layout(
+        "The loss of real steps and its gradient, against torch's",
+        "Cross-entropy of `C` classes. *Real* is the share of steps that are not padding; torch picks them by a mask.",
+        (SHAPE, value("real", "real", ".0%"), OURS, SPREAD, milliseconds("torch ms", "torch"), RATIO),
+    ),
     "epoch": Layout(
         "An epoch of training, against torch packed",
         "`tt.train.fit` against a plain loop over the same batches of like lengths; *shuffled* is that loop as people "
