@@ -22,10 +22,10 @@ However many threads share them, the sum is taken in the same order.
 
 
 class Losses(NamedTuple):
-    """The sum of the losses, how many there are, and whether each class has a score: otherwise the sum means nothing."""
+    """The sum of the losses, of how many steps, and whether each class has a score: otherwise the sum means nothing."""
 
     total: Tensor
-    count: int
+    steps: int
     all_scored: bool
 
 

@@ -105,7 +105,7 @@ def cross_entropy(
     if not label_smoothing and can_fuse(scores, targets, lengths):
         losses = fused_cross_entropy(scores, targets, lengths)
         if losses.all_scored:
-            return Mean(losses.total, losses.count)
+            return Mean(losses.total, losses.steps)
     # Here torch says what is wrong with a class that has no score.
     scores, targets = real_steps(lengths, scores, targets)
     wide = _wide(scores.flatten(0, -2))

@@ -1,7 +1,7 @@
 """The cross-entropy of classes over the real steps of padded sequences, and its gradient, as machine code.
 
-Forwards a row of scores is read once and leaves one number, the logarithm of the sum of their exponentials. Backwards it
-is read once more and its gradient written: nothing as large as the scores is kept in between.
+Forwards a row of scores is read once and leaves one number, the logarithm of the sum of their exponentials. Backwards
+it is read once more and its gradient written: nothing as large as the scores is kept in between.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -72,7 +73,7 @@ class _Row:
         self._counts = b.compare("slt", numbers, b.splat(self._rest, lanes))
 
     def fold(self, first: float, step: Callable[[Value, Value], Value]) -> Value:
-        """`step(so far, scores)` for all of them, from `first` in every lane; lanes that do not count change nothing."""
+        """`step(so far, scores)` for all of them, from `first` in every lane; what does not count changes nothing."""
         b, start = self.b, constant(self.kind, first)
         with b.loop(self._whole, self._lanes, carry=[start], may_be_none=True) as (loop, (so_far,)):
             scores = b.load(self.kind, b.advance(self.start, loop.index, self._size))
@@ -109,6 +110,10 @@ def _over_lanes(b: Builder, value: Value, combine: Callable[[Value, Value], Valu
     return b.let(value.element, f"extractelement {value}, i64 0")
 
 
+def _row_at(b: Builder, p: dict[str, Value], name: str, place: Value, size: int) -> Value:
+    return b.advance(p[name], b.binary("mul", place, p["columns"]), size)
+
+
 def _frame(name: str) -> tuple[Builder, dict[str, Value]]:
     b = Builder(name, [("frame", "ptr noalias")])
     return b, b.arguments(b.parameters["frame"], FRAME, _POINTERS)
@@ -127,59 +132,61 @@ def _losses(element: str, machine: Host) -> Builder:
     b, p = _frame("losses")
     size, lanes = SIZES[element], machine.lanes(SIZES[element])
     mathematics, (total, count, wrong) = Mathematics(b), (b.advance(p["facts"], fact, 8) for fact in range(3))
-    for fact in (count, wrong):
-        b.store(integer(0), fact)
-    b.store(constant("double", 0.0), total)
+    for fact, nothing in ((total, constant("double", 0.0)), (count, integer(0)), (wrong, integer(0))):
+        b.store(nothing, fact)
 
     def largest(left: Value, right: Value) -> Value:
         return b.select(b.compare("ogt", right, left), right, left)
+
+    def added(left: Value, right: Value) -> Value:
+        return b.binary("fadd", left, right)
 
     with _sequences(b, p) as (start, length):
         b.store(b.binary("add", b.load("i64", count), length), count)
         with b.loop(length, stem="step", may_be_none=True) as (step, _):
             place = b.binary("add", start, step.index)
-            scores = b.advance(p["scores"], b.binary("mul", place, p["columns"]), size)
-            row = _Row(b, element, lanes, scores, p["columns"])
+            row = _Row(b, element, lanes, _row_at(b, p, "scores", place, size), p["columns"])
             # NaN is no maximum, but in the sum.
             most = _over_lanes(b, row.fold(float("-inf"), largest), largest)
-            top = b.splat(most, lanes)
-            powers = row.fold(0.0, lambda so_far, scores: b.binary(
-                "fadd", so_far, mathematics.exp(b.binary("fsub", scores, top))
-            ))  # fmt: skip
-            power = _over_lanes(b, powers, lambda left, right: b.binary("fadd", left, right))
-            norm = b.binary("fadd", mathematics.log(power), most)
+            powers = row.fold(0.0, partial(_add_power, b, b.splat(most, lanes)))
+            norm = b.binary("fadd", mathematics.log(_over_lanes(b, powers, added)), most)
             b.store(norm, b.advance(p["norms"], place, size))
             number = b.load("i64", b.advance(p["classes"], place, 8))
             # Without a sign, negative numbers are the largest.
             is_class = b.compare("ult", number, p["columns"])
             off = b.convert("zext", b.negated(is_class), "i64")
             b.store(b.binary("add", b.load("i64", wrong), off), wrong)
-            own = b.load(element, b.advance(scores, b.select(is_class, number, integer(0)), size))
+            own = b.load(element, b.advance(row.start, b.select(is_class, number, integer(0)), size))
             loss = b.binary("fsub", norm, own)
             loss = loss if element == "double" else b.convert("fpext", loss, "double")
-            b.store(b.binary("fadd", b.load("double", total), loss), total)
+            b.store(added(b.load("double", total), loss), total)
     return b
+
+
+def _add_power(b: Builder, most: Value, so_far: Value, scores: Value) -> Value:
+    return b.binary("fadd", so_far, Mathematics(b).exp(b.binary("fsub", scores, most)))
 
 
 def _slopes(element: str, machine: Host) -> Builder:
     b, p = _frame("slopes")
     size, lanes = SIZES[element], machine.lanes(SIZES[element])
-    mathematics, factor = Mathematics(b), b.load(element, p["factor"])
-    factors, row_size = b.splat(factor, lanes), b.binary("mul", p["columns"], integer(size))
+    factor = b.load(element, p["factor"])
+    factors = b.splat(factor, lanes)
     b.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     with _sequences(b, p) as (start, length):
         with b.loop(length, stem="step", may_be_none=True) as (step, _):
             place = b.binary("add", start, step.index)
-            here = b.binary("mul", place, row_size)
             norm = b.splat(b.load(element, b.advance(p["norms"], place, size)), lanes)
-            row = _Row(b, element, lanes, b.advance(p["scores"], here), p["columns"])
-            slopes = b.advance(p["slopes"], here)
-            row.write(slopes, lambda scores, norm=norm: b.binary(
-                "fmul", mathematics.exp(b.binary("fsub", scores, norm)), factors
-            ))  # fmt: skip
+            row = _Row(b, element, lanes, _row_at(b, p, "scores", place, size), p["columns"])
+            slopes = _row_at(b, p, "slopes", place, size)
+            row.write(slopes, partial(_slope, b, norm, factors))
             own = b.advance(slopes, b.load("i64", b.advance(p["classes"], place, 8)), size)
             b.store(b.binary("fsub", b.load(element, own), factor), own)
-        padding = b.advance(p["slopes"], b.binary("mul", b.binary("add", start, length), row_size))
-        left = b.binary("mul", b.binary("sub", p["time"], length), row_size)
+        padding = _row_at(b, p, "slopes", b.binary("add", start, length), size)
+        left = b.binary("mul", b.binary("sub", p["time"], length), b.binary("mul", p["columns"], integer(size)))
         b.void(f"call void @llvm.memset.p0.i64({padding}, i8 0, {left}, i1 false)")
     return b
+
+
+def _slope(b: Builder, norm: Value, factors: Value, scores: Value) -> Value:
+    return b.binary("fmul", Mathematics(b).exp(b.binary("fsub", scores, norm)), factors)
