@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,27 +92,39 @@ class Facts:
         """Account for some more rows."""
         self.rows += len(values)
         if values.dtype == object:
-            self._take_texts(values, lines)
+            # Texts come again and again: what is asked of one is asked once.
+            times = Counter(values.tolist())
+            self._take_texts(values, lines, times)
+            self._count(times)
         else:
             self._take_numbers(values.astype(np.float64), lines)
-        self._count(values)
+            distinct, counts = np.unique(values, return_counts=True)
+            # Numbers that differ little have one name.
+            times = Counter()
+            for value, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+                times[text_of(value)] += count
+            self._count(times)
 
-    def _take_texts(self, values: Values, lines: Values) -> None:
+    def _take_texts(self, values: Values, lines: Values, times: Counter[str]) -> None:
         try:
             self._take_numbers(np.array([float(text) if text else math.nan for text in values]), lines)
         except ValueError:
-            good = np.array([is_number(text) for text in values])
-            words = list(zip(lines[~good].tolist(), values[~good], strict=True))
-            self.words += len(words)
-            self.commas += sum(_WITH_COMMA.fullmatch(text.strip()) is not None for _, text in words)
-            self.first_word = self.first_word or next(iter(words), None)
+            numbers = {text for text in times if is_number(text)}
+            good = np.fromiter(map(numbers.__contains__, values), bool, len(values))
+            words = {text: count for text, count in times.items() if text not in numbers}
+            self.words += sum(words.values())
+            self.commas += sum(count for text, count in words.items() if _WITH_COMMA.fullmatch(text.strip()))
+            if self.first_word is None and words:
+                place = int(np.argmin(good))
+                self.first_word = int(lines[place]), values[place]
             self._take_numbers(np.array([number_of(text) for text in values[good]]), lines[good])
-        self.longest = max(self.longest, *map(len, values))
-        self.characters += sum(map(len, values))
-        spaced = [text for text in values if " " in text.strip()]
-        self.spaced += len(spaced)
-        self.tokens += sum(len(text.split()) for text in spaced)
-        self.figures += sum(len(_FIGURES.findall(text)) for text in spaced)
+        self.longest = max(self.longest, *map(len, times))
+        self.characters += sum(count * len(text) for text, count in times.items())
+        for text, count in times.items():
+            if " " in text.strip():
+                self.spaced += count
+                self.tokens += count * len(text.split())
+                self.figures += count * len(_FIGURES.findall(text))
 
     def _take_numbers(self, numbers: Values, lines: Values) -> None:
         wild = np.abs(numbers) > LARGEST
@@ -125,16 +139,11 @@ class Facts:
             self.squares += float(np.square(known).sum())
             self.whole = self.whole and bool((known == np.round(known)).all())
 
-    def _count(self, values: Values) -> None:
+    def _count(self, times: Mapping[str, int]) -> None:
         if self.counts is None:
             return
-        if values.dtype == object:
-            for text in values:
-                self.counts[text] = self.counts.get(text, 0) + 1
-        else:
-            for value, count in zip(*np.unique(values, return_counts=True), strict=True):
-                key = text_of(value.item())
-                self.counts[key] = self.counts.get(key, 0) + int(count)
+        for text, count in times.items():
+            self.counts[text] = self.counts.get(text, 0) + count
         self.counts.pop("", None)
         if len(self.counts) > COUNTED:
             self.counts = None

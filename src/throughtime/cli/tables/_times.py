@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +18,8 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - dates without a zone are compare
 _TICK = timedelta(microseconds=1)
 
 
+# Sequences that were recorded together have the same dates.
+@lru_cache(maxsize=1 << 16)
 def date_of(text: str) -> datetime | None:
     """The moment that a cell names, if it is a date."""
     text = text.strip()
