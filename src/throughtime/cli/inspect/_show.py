@@ -8,6 +8,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from safetensors import SafetensorError, safe_open
@@ -42,7 +43,8 @@ def show(path: Path) -> None:
 def show_data(console: Console, path: Path) -> None:
     """Columns, and what each would be taken for."""
     try:
-        found, layout, reasons = look_over(path, Columns())
+        with console.status(f"Reading {escape(path.absolute().name)}"):
+            found, layout, reasons = look_over(path, Columns())
     except Mistake as mistake:
         table = open_table(path)
         console.print(_show.columns(survey(table, sequence_column(table, Columns())), {}))
@@ -50,7 +52,8 @@ def show_data(console: Console, path: Path) -> None:
         return
     console.print(_show.columns(found, reasons))
     try:
-        check_order(found, layout)
+        with console.status("Checking the order of its steps"):
+            check_order(found, layout)
     except Mistake as mistake:
         _say_not_ready(console, mistake)
         return

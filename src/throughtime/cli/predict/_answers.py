@@ -53,7 +53,7 @@ class Classes(Answers):
         super().__init__(model, layout, table, first, probabilities=probabilities)
         self.names = layout.targets[0].categories
         every = [f"probability {name}" for name in self.names] if probabilities else []
-        self.columns = [layout.sequence or "row", layout.targets[0].name, "probability", *every]
+        self.columns = [layout.sequence or table.sequence or "row", layout.targets[0].name, "probability", *every]
 
     def answer(self, rows: Sequence[Rows], batch: tt.train.Batch) -> Iterator[Row]:
         for row, shares in zip(rows, self.shares(batch), strict=True):

@@ -88,9 +88,10 @@ def guess(found: Survey, said: Said) -> Guess:
     free = _not_empty([found.facts[name] for name in columns if name not in taken], found, said, reasons)
     texts = _texts_in_rows(found, said, free)
     if texts is not None:
-        return _text_guess(
-            found, said, texts, split, {name: why for name, why in reasons.items() if name != found.sequence}
-        )
+        others = {name: why for name, why in reasons.items() if name != found.sequence}
+        if found.table.sequence is not None:
+            others[found.table.sequence] = "names the file, which is one text"
+        return _text_guess(found, said, texts, split, others)
     if said.task in (GENERATE, TRANSLATE):
         refuse(
             f"{found.table.path} has no text to {said.task}",
@@ -133,8 +134,11 @@ def _texts_in_rows(found: Survey, said: Said, free: list[Facts]) -> tuple[str, s
     """Source and target columns, if each row is a sequence of its own: without a name, or with one met only once."""
     if found.sequence is None or said.task == TRANSLATE:
         return _texts(free, said)
-    if said.sequence is not None or found.table.sequence is not None or max(found.lengths) > 1:
+    if said.sequence is not None or max(found.lengths) > 1:
         return None
+    if found.table.sequence is not None:
+        # A folder of texts; the names of its files are none.
+        return _texts(free, said)
     # A column called `sentence` may hold the sentences themselves.
     return _texts(free, said) or _texts([found.facts[found.sequence], *free], said)
 

@@ -59,6 +59,7 @@ class FolderTable:
         first = open_table(self.files[0])
         inner = [name for name in first.columns if name != NAME]
         self.columns = [NAME, *inner, *(["label"] if self.labelled else [])]
+        self.holds_texts = isinstance(first, TextTable)
         if self.labelled and "label" in inner:
             refuse(
                 f"{path} labels its files twice",

@@ -25,7 +25,12 @@ MANY = 200
 _FEW = 4
 # Between spaces: digits and marks, but no letter, as in `6,` and `12:30`.
 _FIGURES = re.compile(r"(?<!\S)(?=\S*\d)(?:[\d_]|[^\w\s])+(?!\S)")
-_WITH_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
+# Numbers as people write them: 1,5 and 1,234.5 and 1.234,5 and 1'234, $5 and 5 %.
+_WRITTEN = re.compile(
+    r"[$€£¥]? ?[+-]?(\d*,\d+|\d+(\.\d+)?|\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}([.'\u2019\u00a0\u202f]\d{3})+([.,]\d*)?)"
+    r"(e[+-]?\d+)?[ \u00a0\u202f]?[%$€£¥]?",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -36,7 +41,8 @@ class Facts:
     rows: int = 0
     missing: int = 0
     words: int = 0
-    commas: int = 0
+    # Words that are numbers, but not as they are read here.
+    written: int = 0
     first_word: tuple[int, str] | None = None
     first_wild: tuple[int, str] | None = None
     whole: bool = True
@@ -113,7 +119,7 @@ class Facts:
             good = np.fromiter(map(numbers.__contains__, values), bool, len(values))
             words = {text: count for text, count in times.items() if text not in numbers}
             self.words += sum(words.values())
-            self.commas += sum(count for text, count in words.items() if _WITH_COMMA.fullmatch(text.strip()))
+            self.written += sum(count for text, count in words.items() if _WRITTEN.fullmatch(text.strip()))
             if self.first_word is None and words:
                 place = int(np.argmin(good))
                 self.first_word = int(lines[place]), values[place]
@@ -219,12 +225,13 @@ def _follow(
 def _check_numbers(table: Table, facts: list[Facts]) -> None:
     """A few words in a column of numbers are mistakes, not categories; and numbers are such that one can count with."""
     for fact in facts:
-        if fact.words and fact.commas >= (1 - STRAY) * fact.words:
+        if fact.words and fact.written >= (1 - STRAY) * fact.words:
             line, text = fact.first_word or (0, "")
+            mark = "a comma in a number" if "," in text else "marks in its numbers"
             refuse(
-                f"{table.place(line)}, column `{fact.name}` has a comma in a number",
+                f"{table.place(line)}, column `{fact.name}` has {mark}",
                 got=repr(text),
-                expected="a point, as in 1.5, and nothing between thousands",
+                expected="a point, as in 1.5, nothing between thousands, and no sign of a unit",
                 fix=f"Save the file with such numbers, or say `--categories {fact.name}`.",
             )
         cells = fact.rows - fact.missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -34,7 +34,8 @@ Example = tuple[Tensor, ...]
 class Examples(NamedTuple):
     """What a model learns from and what it is tested on.
 
-    `names` are those of the held-out sequences, `unused` the columns of the table that have no part in it.
+    `names` are those of the held-out sequences, `unused` the columns of the table that have no part in it. Classes that
+    are `unlearned` are met among the held out only.
     """
 
     layout: Layout
@@ -43,6 +44,7 @@ class Examples(NamedTuple):
     names: list[str]
     by_time: bool = False
     unused: tuple[str, ...] = ()
+    unlearned: tuple[str, ...] = ()
 
 
 def sequences(table: Table, layout: Layout, *, together: bool = True) -> Iterator[Rows]:
@@ -51,8 +53,10 @@ def sequences(table: Table, layout: Layout, *, together: bool = True) -> Iterato
         yield from (rows_of if together else sorted_rows)(table, layout.sequence, layout.order)
         return
     for piece in table.pieces():
-        for place in range(len(piece)):
-            yield Rows(str(piece.lines[place]), cut_piece(piece, place, place + 1))
+        # Where each file is a text it has a name, elsewhere a line.
+        names = piece.lines.astype(str) if table.sequence is None else piece.texts(table.sequence)
+        for place, name in enumerate(names.tolist()):
+            yield Rows(name, cut_piece(piece, place, place + 1))
 
 
 def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) -> Examples:
@@ -79,12 +83,18 @@ def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) ->
             fix=f"Correct the column, or say `--ignore {layout.split}` to hold out a tenth.",
         )
     fitted = _fitted(layout, learned, pieces)
-    _check_classes(fitted, table)
+    unlearned: tuple[str, ...] = ()
+    if layout.task in (CLASSIFY, TAG):
+        target = fitted.targets[0]
+        check_classes(table, target.name, target.categories)
+        unlearned = tuple(set(target.categories).difference(_fit_column(target, learned).categories))
     parts: dict[bool, list[Example]] = {False: [], True: []}
     for piece, test in zip(pieces, tested, strict=True):
         parts[test].append(example_of(piece, fitted, table))
     kept = [name for name, test in zip(names, tested, strict=True) if test]
-    return Examples(fitted, parts[False], parts[True], kept, unused=_unused(table, layout))
+    return Examples(
+        fitted, parts[False], parts[True], kept, unused=_unused(table, layout), unlearned=tuple(sorted(unlearned))
+    )
 
 
 def _unused(table: Table, layout: Layout) -> tuple[str, ...]:
@@ -222,13 +232,12 @@ def _fitted(layout: Layout, learned: list[Piece], every: list[Piece]) -> Layout:
     return dataclasses.replace(layout, inputs=inputs, targets=targets)
 
 
-def _check_classes(layout: Layout, table: Table) -> None:
+def check_classes(table: Table, name: str, classes: Collection[str]) -> None:
     """There is something to tell apart."""
-    target = layout.targets[0] if layout.task in (CLASSIFY, TAG) else None
-    if target is not None and len(target.categories) < 2:
+    if len(classes) == 1:
         refuse(
-            f"{table.path}, column `{target.name}` has one class only",
-            got=f"{target.categories[0]!r} everywhere{left_out(table)}",
+            f"{table.path}, column `{name}` has one class only",
+            got=f"{next(iter(classes))!r} everywhere{left_out(table)}",
             expected="two classes or more",
             fix="Give sequences of another class, or name another column with `--target`.",
         )

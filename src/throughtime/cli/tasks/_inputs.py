@@ -52,11 +52,18 @@ def make_cell(name: str, units: int, layers: int, input_size: int) -> Any:
     return cells[0] if layers == 1 else tt.MultiRNNCell(cells)
 
 
+def check_cell(name: str | None) -> None:
+    """Whether there is such a cell, before anything is read for it."""
+    if name is not None:
+        _one_cell(name, units=2, input_size=3)
+
+
 def _one_cell(name: str, units: int, input_size: int) -> Any:
-    kind = getattr(tt.cells, CELLS.get(name, name), None)
+    kind = getattr(tt.cells, CELLS.get(name.lower(), name), None)
     if not isinstance(kind, type) or not issubclass(kind, tt.RNNCell):
         _refuse_cell(name, "no such cell")
     try:
+        # Which arguments it takes is seen when it is made.
         make: Any = kind
         cell = make(units, input_size=input_size)
         output, state = cell(torch.zeros(1, input_size), cell.zero_state(1, torch.float32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 
 import throughtime as tt
 from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._options import Columns
-from throughtime.cli.tables import Layout, open_table, survey
+from throughtime.cli.tables import Layout, Survey, open_table, survey
 from throughtime.cli.tables._fingerprint import Fingerprint, check_unchanged, fingerprint
-from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
+from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._look import look_over
-from throughtime.cli.tasks._examples import Example, Examples, read_examples
+from throughtime.cli.tasks._examples import Example, Examples, check_classes, read_examples
+from throughtime.cli.tasks._inputs import check_cell
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
 from throughtime.cli.tasks._tasks import TASKS, make_model
@@ -66,13 +68,17 @@ def start(
         path = file or EMBEDDED
         # Before anything is read: what changes from here on is not what was learned from.
         data = fingerprint(path)
-        found, layout, reasons = look_over(path, said)
+        check_cell(shape.get("cell"))
+        with reading(console, path):
+            found, layout, reasons = look_over(path, said)
         console.print(_show.columns(found, reasons))
         console.print(_show.task_line(layout))
+        _check_target(found, layout)
         if "horizon" in shape and layout.task != FORECAST:
             expected, fix = "something to forecast", "Leave it out, or say `--task forecast`."
             refuse("`--horizon` is for forecasts", got=f"a task to {layout.task}", expected=expected, fix=fix)
-        examples = read_examples(found.table, layout, together=found.together, seed=seed)
+        with reading(console, path):
+            examples = read_examples(found.table, layout, together=found.together, seed=seed)
         learned = windows_of(examples)
         steps = sum(len(example[0]) for example in learned)
         sizes = default_shape(layout.task, len(learned), steps, _horizon(examples))._replace(**shape)
@@ -82,6 +88,19 @@ def start(
         folder = _new_folder(out, plan, worker)
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
+
+
+def reading(console: Console, path: Path) -> AbstractContextManager[Any]:
+    """A sign of life while a file is read, where somebody looks."""
+    return console.status(f"Reading {escape(path.absolute().name)}")
+
+
+def _check_target(found: Survey, layout: Layout) -> None:
+    """What one look has shown already, before everything is read."""
+    if layout.task in (CLASSIFY, TAG):
+        fact = found.facts[layout.targets[0].name]
+        if fact.counts is not None and not fact.missing:
+            check_classes(found.table, fact.name, fact.counts)
 
 
 def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 from torch import nn
 
+from throughtime.cli._mistakes import listed
 from throughtime.cli._numbers import counted
-from throughtime.cli.tables import Layout, Survey
+from throughtime.cli.tables import Facts, Layout, Survey
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
+from throughtime.cli.tables._open import FolderTable
 from throughtime.cli.tasks._examples import Examples, left_out
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe
@@ -35,7 +39,8 @@ def columns(found: Survey, reasons: dict[str, str]) -> Grid:
     # Columns that only differ in their number are one line.
     for first, last in _runs_of_alike(names, reasons):
         name = names[first] if first == last else f"{names[first]} … {names[last]}"
-        grid.add_row(Text(name), Text(holds(found, names[first])), Text(reasons.get(names[first], "not used")))
+        shown = holds([found.facts[name] for name in names[first : last + 1]])
+        grid.add_row(Text(name), Text(shown), Text(reasons.get(names[first], "not used")))
     return grid
 
 
@@ -53,17 +58,19 @@ def title(found: Survey) -> str:
     rows = f"{name}: {counted(found.rows, 'row')}"
     if found.sequence is None:
         return rows
+    if isinstance(found.table, FolderTable) and found.table.holds_texts:
+        return f"{name}: {counted(found.rows, 'text')}{left_out(found.table)}"
     shortest, longest = min(found.lengths), max(found.lengths)
     span = counted(longest, "step") if shortest == longest else f"{shortest:,} to {longest:,} steps"
     return f"{rows}, {counted(len(found.lengths), 'sequence')} of {span}{left_out(found.table)}"
 
 
-def holds(found: Survey, name: str) -> str:
-    """What a column holds, in few words."""
-    fact = found.facts[name]
-    if fact.is_number:
-        whole = "whole numbers" if fact.whole else "numbers"
-        return f"{whole}, {fact.low:.4g} to {fact.high:.4g}"
+def holds(facts: Sequence[Facts]) -> str:
+    """What some columns of a kind hold, in few words."""
+    fact = facts[0]
+    if all(fact.is_number for fact in facts):
+        whole = "whole numbers" if all(fact.whole for fact in facts) else "numbers"
+        return f"{whole}, {min(fact.low for fact in facts):.4g} to {max(fact.high for fact in facts):.4g}"
     if fact.longest > 40:
         return f"texts of up to {fact.longest:,} characters"
     if fact.distinct is not None and fact.distinct <= 6:
@@ -107,10 +114,19 @@ def choices(model: nn.Module, examples: Examples, shape: Shape, recipe: Recipe) 
     device = next(model.parameters()).device
     where = f" on {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
     return (
-        f"{count} to learn from, {_held_out(examples)}.\n"
+        f"{count} to learn from, {_held_out(examples)}.{_unlearned(examples)}\n"
         f"{name} of {counted(shape.units, 'unit')}{both}{layers}, {weights_in(model):,} weights; "
         f"{counted(recipe.epochs, 'epoch')} of batches of {recipe.batch_size}, {rate}{where}.\n"
     )
+
+
+def _unlearned(examples: Examples) -> str:
+    """Classes of which there is nothing to learn from: every answer that they would need is wrong."""
+    classes = examples.unlearned
+    if not classes:
+        return ""
+    verb, pronoun = ("is", "it") if len(classes) == 1 else ("are", "they")
+    return f"\n{listed(classes)} {verb} among the held out only: {pronoun} cannot be learned."
 
 
 def _held_out(examples: Examples) -> str:
