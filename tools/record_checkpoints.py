@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tensorflow1 import ONE_THREAD, tf
 
 V1 = tf.train.SaverDef.V1
-B, T, I = 3, 4, 3
+B, T, WIDTH = 3, 4, 3
 LENGTHS = [4, 0, 2]
 rnn_cell = tf.nn.rnn_cell
 
@@ -36,7 +36,7 @@ class Recorder:
         self.prefix = folder / name / "model.ckpt"
         self.prefix.parent.mkdir(parents=True)
         self.random = np.random.Generator(np.random.PCG64(sum(name.encode())))
-        self.inputs = self.draw((B, T, I)) / 2
+        self.inputs = self.draw((B, T, WIDTH)) / 2
         self.answers: Answers = {"inputs": self.inputs}
 
     def draw(self, shape: Sequence[int]) -> NDArray[Any]:
@@ -72,7 +72,7 @@ def trained_lstm(case: Recorder, session: Any) -> None:
 
 def model(case: Recorder, session: Any) -> None:
     """A stack with wrappers in scopes of its own, an embedding in front and a dense layer behind."""
-    table = tf.get_variable("embedding", [5, I])
+    table = tf.get_variable("embedding", [5, WIDTH])
     ids = case.random.integers(0, 5, (B, T))
     layers = [rnn_cell.DropoutWrapper(rnn_cell.BasicLSTMCell(3)), rnn_cell.ResidualWrapper(rnn_cell.GRUCell(3))]
     cell = OutputProjectionWrapper(rnn_cell.MultiRNNCell(layers), 2)
@@ -163,7 +163,7 @@ def dtypes(case: Recorder, session: Any, names: str = NUMBERS, **options: Any) -
     values = case.random.integers(-3, 4, (2, 3))
     for name in names.split():
         number = tf.cast(tf.constant(abs(values) if name[0] == "u" else values, tf.float32), name)
-        tf.Variable(number, name=name)
+        tf.Variable(number, trainable=False, name=name)
     tf.Variable(tf.constant([-1, 2**40, -(2**62)], tf.int64), name="large")
     tf.Variable(tf.zeros([0, 3]), name="empty")
     tf.Variable(tf.constant(7, tf.int32), name="scalar")
@@ -188,7 +188,7 @@ def objects(case: Recorder, session: Any) -> None:
 
 def keras(case: Recorder, session: Any) -> None:
     """A layer of Keras: its kernels are apart, and its names are paths."""
-    network = tf.keras.Sequential([tf.keras.layers.LSTM(2, input_shape=(T, I))])
+    network = tf.keras.Sequential([tf.keras.layers.LSTM(2, input_shape=(T, WIDTH))])
     case.run(session, {})
     tf.keras.backend.set_session(session)
     network.save_weights(str(case.prefix), save_format="tf")

@@ -97,5 +97,5 @@ def other_scopes(names: Collection[str], scope: str, checkpoint: TFCheckpoint) -
     first = modern(ends[0])
     starts = [name.removesuffix(first) for name in known if name.endswith(f"/{first}") or name == first]
     found = [start for start in starts if all(f"{start}{modern(end)}" in known for end in ends)]
-    # Capitals as they are there.
-    return [known[f"{start}{first}"][: max(0, len(start) - 1)] for start in found]
+    # As they are spelled there.
+    return ["/".join(known[f"{start}{first}"].split("/")[: start.count("/")]) for start in found]

@@ -60,7 +60,8 @@ def load_tf_checkpoint(target: Any, checkpoint: Any, scope: str | None = None, *
     understood, and so are those of variables in a checkpoint of objects (`tf.train.Checkpoint`). What optimisers keep
     is left alone.
 
-    All of it is checked before anything is changed. The dtype of a parameter must hold every number of the variable:
+    All of it is checked before anything is changed. What was computed from earlier weights stays as it was: give an
+    attention its memory after loading. The dtype of a parameter must hold every number of the variable:
     make a cell for float64 weights with `dtype=torch.float64`.
 
     Args:
@@ -114,7 +115,7 @@ def _does_not_fit(wanted: Targets, source: TFCheckpoint, matched: Match, wrong: 
     counts = [
         (len(matched.missing), "missing"),
         (len(matched.unexpected), "unexpected"),
-        (len(wrong), "that do not fit"),
+        (len(wrong), "of another shape or dtype"),
     ]
     got = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     what, expected = f"{source.prefix} does not fit {wanted.called}", "a variable for every parameter, and no other"

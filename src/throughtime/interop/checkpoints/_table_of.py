@@ -35,7 +35,8 @@ def _blocks(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, byt
             yield key, _block(gathered)
             gathered, size = [], 0
     if gathered:
-        yield gathered[-1][0], _block(gathered)
+        # Nothing follows: one byte that is above all keys will do, as in TensorFlow's own files.
+        yield _above(gathered[-1][0]), _block(gathered)
 
 
 def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
@@ -58,6 +59,11 @@ def _put(table: bytearray, block: bytes) -> bytes:
     stored = block + b"\0"
     table += stored + masked(crc32c(stored)).to_bytes(4, "little")
     return handle
+
+
+def _above(key: bytes) -> bytes:
+    """A short key that is not below this one; no byte of a name is as large as a byte can be."""
+    return bytes([key[0] + 1]) if key else key
 
 
 def _shared(before: bytes, key: bytes) -> int:
