@@ -51,8 +51,8 @@ def refused(target: Any, case: str, scope: str | None = None, kind: type[Excepti
 def test_another_scope_is_found() -> None:
     message = refused(tt.LSTMCell(3), "bidirectional")
     assert message == (
-        f"{FOLDER}/bidirectional/model.ckpt does not fit LSTMCell: got 2 missing, expected a variable for every parameter, "
-        "and no other. Pass scope='bidirectional_rnn/bw'.\n"
+        f"{FOLDER}/bidirectional/model.ckpt does not fit LSTMCell: got 2 missing, expected a variable for every "
+        "parameter, and no other. Pass scope='bidirectional_rnn/bw'.\n"
         "  missing: rnn/lstm_cell/kernel (the nearest: bidirectional_rnn/bw/lstm_cell/kernel)\n"
         "  missing: rnn/lstm_cell/bias (the nearest: bidirectional_rnn/bw/lstm_cell/bias)"
     )

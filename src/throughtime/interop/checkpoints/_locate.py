@@ -42,7 +42,10 @@ def locate(path: Any) -> Found:
 
 
 def latest(folder: Path) -> Found:
-    """The checkpoint that a folder's state names last."""
+    """The checkpoint that a folder's state names last, or the one inside of a SavedModel."""
+    inside = _of_prefix(folder / "variables" / "variables")
+    if inside is not None:
+        return inside
     names = [path for every, path in read_state(folder / STATE) if not every]
     if not names:
         why = "the file in which TensorFlow notes the latest checkpoint of a folder"
