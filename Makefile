@@ -72,6 +72,7 @@ docs: .venv/installed-docs  ## build the documentation into docs/_site; a broken
 goldens: .venv-tf/installed  ## record tests/goldens again from real TensorFlow
 	TF_USE_LEGACY_KERAS=1 TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES= \
 	  .venv-tf/bin/python tools/record_goldens.py --out tests/goldens
+	TF_CPP_MIN_LOG_LEVEL=3 .venv-tf/bin/python tools/record_checkpoints.py --out tests/goldens/checkpoints
 
 clean:  ## remove build products and caches; the environments stay
 	rm -rf build dist docs/_site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -34,6 +34,7 @@ AREAS = {
     "memory": "swapping and recomputing change no result",
     "examples": "the listings in examples/",
     "docs": "examples in docstrings, the README and the pages of docs/",
+    "checkpoints": "checkpoints of TensorFlow: read, loaded, written, damaged",
     "training": "batches, losses, the training loop, checkpoints, several workers",
     "cli": "the `throughtime` command",
     "report": "the report of a run, in a real browser, and its pictures",

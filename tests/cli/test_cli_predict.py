@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import throughtime as tt
 from cli_files import KINDS, call, gestures, is_one_line_of_error, pairs, quickly, said, series, tags, text
 from throughtime.cli.predict import _run
 
@@ -284,9 +285,12 @@ def test_inspect_knows_the_weights_of_others(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     index, data = "tf/model.ckpt-7.index", "tf/model.ckpt-7.data-00000-of-00001"
     for name in ("tf", "tf/checkpoint", "tf/model.ckpt-7", index, data):
-        words = ["got a TensorFlow checkpoint", "where TensorFlow is installed", "tt.interop.tf_variables"]
+        words = ["model.ckpt-7.index cannot be read: got", "expected a whole checkpoint of TensorFlow's"]
         is_one_line_of_error(call("inspect", tmp_path / name), *words)
+    is_one_line_of_error(call("inspect", tmp_path / "tf" / "other.meta"), "There: model.ckpt-7.")
     assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "graph.pb").write_bytes(b"...")
+    is_one_line_of_error(call("inspect", tmp_path / "graph.pb"), "got a graph of TensorFlow's, without variables")
     torch.save({"weight": torch.ones(2)}, tmp_path / "model.pt")
     torch.save({"weight": torch.ones(2)}, tmp_path / "old.bin", _use_new_zipfile_serialization=False)
     for name in ("model.pt", "old.bin"):
@@ -294,6 +298,24 @@ def test_inspect_knows_the_weights_of_others(tmp_path: Path) -> None:
         is_one_line_of_error(call("inspect", tmp_path / name), *words)
     (tmp_path / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n...")
     is_one_line_of_error(call("inspect", tmp_path / "model.h5"), "got an HDF5 file, as Keras writes it")
+
+
+def test_inspect_shows_the_checkpoints_of_tensorflow(tmp_path: Path) -> None:
+    goldens = Path(__file__).parents[1] / "goldens" / "checkpoints"
+    names = ["", "checkpoint", "model.ckpt", "model.ckpt.index", "model.ckpt.data-00000-of-00001"]
+    for name in names:
+        shown = said(call("inspect", goldens / "trained_lstm" / name))
+        assert "model.ckpt: 21 variables, 1,408 bytes" in shown
+        assert "rnn/lstm_cell/kernel float32 5 × 16 320" in shown
+        assert "global_step int64 one number 8" in shown
+    # The old format is one file, of any name.
+    (tmp_path / "weights.old").write_bytes((goldens / "names_of_1_1" / "model.ckpt").read_bytes())
+    for path in (goldens / "names_of_1_1", goldens / "sharded_1", tmp_path / "weights.old"):
+        assert " float32 " in said(call("inspect", path))
+    # A SavedModel has its variables inside.
+    tt.interop.save_tf_checkpoint(tt.GRUCell(2, input_size=3), tmp_path / "saved" / "variables" / "variables")
+    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"")
+    assert "rnn/gru_cell/gates/kernel float32 5 × 4 80" in said(call("inspect", tmp_path / "saved"))
 
 
 def test_explain_and_bench(folder: Path) -> None:

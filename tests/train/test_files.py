@@ -11,10 +11,10 @@ import pytest
 from torch import nn
 
 import throughtime as tt
+from throughtime._files import whole
 from throughtime.cli._outputs import results
 from throughtime.cli._runs import RUN, write_run
 from throughtime.train import History
-from throughtime.train._files import whole
 from throughtime.train._records import Log
 
 pytestmark = pytest.mark.covers("training")

@@ -67,7 +67,7 @@ def results(path: Path, columns: list[str]) -> Iterator[Rows]:
             sys.stdout.flush()
         return
     # With it comes torch, and help pages are to open at once.
-    from throughtime.train._files import whole  # noqa: PLC0415
+    from throughtime._files import whole  # noqa: PLC0415
 
     with naming(path), whole(path) as new:
         if path.suffix.lower() == ".parquet":

@@ -51,7 +51,7 @@ def make_folder(folder: Path) -> None:
 def write_run(folder: Path, values: dict[str, Any]) -> None:
     """Write `run.json`, whole or not at all."""
     # With it comes torch, and help pages are to open at once.
-    from throughtime.train._files import whole  # noqa: PLC0415
+    from throughtime._files import whole  # noqa: PLC0415
 
     with whole(folder / RUN) as new:
         new.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -29,7 +29,8 @@ _OUTSIDE = "memory_layer"
 def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parameter]:
     """A cell's parameters by the names of TensorFlow's variables.
 
-    `scope` is that of the unroll; None takes the one of the cell's first unroll, or "rnn".
+    `scope` is that of the unroll; None takes the one of the cell's first unroll, or "rnn", and "" is for a cell that is
+    called by itself.
 
     >>> import throughtime as tt
     >>> list(tt.interop.tf_variables(tt.LSTMCell(4, num_proj=2, input_size=3)))
@@ -44,11 +45,11 @@ def tf_variables(cell: RNNCell, scope: str | None = None) -> dict[str, nn.Parame
                 fix="Inherit from tt.RNNCell.",
             )
         )
-    scope = check_name("scope", scope) or cell.variable_scope or "rnn"
+    scope = (cell.variable_scope or "rnn") if check_name("scope", scope) is None else scope
     names: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     paths = {id(parameter): path for path, parameter in cell.named_parameters()}
-    for found, parameter in _walk(cell, scope):
+    for found, parameter in _walk(cell, scope or ""):
         # A cell used in two layers keeps the names of the first.
         if id(parameter) not in seen:
             seen.add(id(parameter))
@@ -77,7 +78,7 @@ def _outside(name: str, taken: Iterable[str]) -> str:
 
 
 def _walk(cell: RNNCell, scope: str) -> Iterator[tuple[str, nn.Parameter]]:
-    prefix = scope if isinstance(cell, _NAMELESS) else f"{scope}/{cell.name}"
+    prefix = scope if isinstance(cell, _NAMELESS) else f"{scope}/{cell.name}".removeprefix("/")
     inner: list[tuple[str, Any]] = []
     if isinstance(cell, MultiRNNCell):
         inner = [(f"{prefix}/cell_{index}", layer) for index, layer in enumerate(cell.cells)]
@@ -86,7 +87,7 @@ def _walk(cell: RNNCell, scope: str) -> Iterator[tuple[str, nn.Parameter]]:
     inside = {id(parameter) for _, layer in inner if isinstance(layer, nn.Module) for parameter in layer.parameters()}
     for path, parameter in cell.named_parameters():
         if id(parameter) not in inside:
-            yield f"{prefix}/{path.replace('.', '/')}", parameter
+            yield f"{prefix}/{path.replace('.', '/')}".removeprefix("/"), parameter
     for layer_scope, layer in inner:
         if isinstance(layer, RNNCell):
             yield from _walk(layer, layer_scope)

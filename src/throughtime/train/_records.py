@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 import torch
 
 from throughtime._errors import InvalidArgumentError, problem
-from throughtime.train._files import whole
+from throughtime._files import whole
 
 
 class Step(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns
+from throughtime.cli.inspect._foreign import is_tensorflow
 from throughtime.cli.tables import Layout, Survey, open_table, survey
 from throughtime.cli.tables._guess import sequence_column
 from throughtime.cli.tables._look import look_over
@@ -30,7 +32,9 @@ STATE = "training.json"
 def show(path: Path) -> None:
     """Print whatever the path is."""
     console = Console(highlight=False)
-    if path.suffix == ".safetensors":
+    if is_tensorflow(path):
+        show_variables(console, path)
+    elif path.suffix == ".safetensors":
         show_arrays(console, path)
     elif (path / _runs.RUN).is_file():
         show_run(console, path)
@@ -126,8 +130,30 @@ def show_arrays(console: Console, path: Path) -> None:
     title = f"{path.name}: {counted(len(rows), 'array')}, {counted(numbers, 'number')}"
     table = Table("name", "type", "shape", box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for name, dtype, shape in rows:
-        table.add_row(Text(name), dtype, " × ".join(f"{size:,}" for size in shape) or "one number")
+        table.add_row(Text(name), dtype, _sides(shape))
     console.print(table)
+
+
+def show_variables(console: Console, path: Path) -> None:
+    """Name, type, shape and size of every variable of a TensorFlow checkpoint, from its index."""
+    import throughtime as tt  # noqa: PLC0415
+
+    try:
+        checkpoint = tt.interop.TFCheckpoint(path)
+    except (ValueError, OSError) as error:
+        # It says already what was got, what was expected and what to do.
+        raise Mistake(" ".join(str(error).split())) from None
+    title = f"{checkpoint.prefix.name}: {counted(len(checkpoint), 'variable')}, {counted(checkpoint.nbytes, 'byte')}"
+    columns = ("name", "type", "shape", "bytes")
+    table = Table(*columns, box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    table.columns[-1].justify = "right"
+    for name, found in checkpoint.variables.items():
+        table.add_row(Text(name), found.dtype, _sides(found.shape), f"{found.nbytes:,}")
+    console.print(table)
+
+
+def _sides(shape: Sequence[int]) -> str:
+    return " × ".join(f"{size:,}" for size in shape) or "one number"
 
 
 def _size(shape: list[int]) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from throughtime._errors import problem
-from throughtime.train._files import whole
+from throughtime._files import whole
 from throughtime.train._records import Epoch, History, Step
 from throughtime.train.report._numbers import (
     POINTS,

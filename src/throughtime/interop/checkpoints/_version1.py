@@ -1,0 +1,101 @@
+"""Checkpoints of version 1: one table, or some, whose values are the slices of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from throughtime.interop.checkpoints._damage import Damaged, explained
+from throughtime.interop.checkpoints._dtypes import STRING, DType, by_number, known
+from throughtime.interop.checkpoints._slices import Shape, Slice, check_cover, joined
+from throughtime.interop.checkpoints._table import Table
+from throughtime.interop.checkpoints._variable import Value, Variable, read_shape, tensor_of, text_array
+from throughtime.interop.checkpoints._wire import Bytes, Message, read_varints
+
+# Of the message that holds numbers: its bytes as they are, or a field for each kind.
+_CONTENT = 4
+_AS_BYTES = {"float32": 5, "float64": 6, "complex64": 9, "complex128": 12}
+_AS_NUMBERS = {"int64": 10, "bool": 11, "float16": 13, "bfloat16": 13, "uint32": 16, "uint64": 17}
+_OTHER_NUMBERS, _TEXTS = 7, 8
+
+
+class _Stored(NamedTuple):
+    """A variable, and which slices of it are in which table."""
+
+    dtype: DType
+    shape: Shape
+    slices: list[tuple[Path, Table, Slice]]
+
+
+class SavedSlices:
+    """The variables of a checkpoint of version 1."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._stored: dict[str, _Stored] = {}
+        for path in paths:
+            with explained(path):
+                self._add(path, Table(path))
+        self.variables = {
+            name: Variable(found.dtype.name, found.shape, prod(found.shape) * found.dtype.itemsize)
+            for name, found in self._stored.items()
+        }
+
+    def _add(self, path: Path, table: Table) -> None:
+        """Note what a table says it has."""
+        header = table.get(b"")
+        if header is None:
+            raise Damaged("a table without a header")
+        for described in Message(header).message(1).messages(1):
+            dtype, shape = by_number(described.number(3)), read_shape(described.message(2))
+            stored = self._stored.setdefault(described.text(1), _Stored(dtype, shape, []))
+            if (stored.dtype, stored.shape) != (dtype, shape):
+                raise Damaged(f"{described.text(1)!r} of shape {shape} in one file and {stored.shape} in another")
+            stored.slices.extend((path, table, Slice.read(each)) for each in described.messages(4))
+
+    def read(self, name: str) -> Value:
+        """A variable's numbers, or texts; the checksum of the block that has them is right."""
+        dtype, shape, places = self._stored[name]
+        slices = [where for _, _, where in places]
+        with explained(places[0][0] if places else Path(name), name):
+            check_cover(shape, slices)
+            if dtype is STRING and len(places) != 1:
+                raise Damaged("text in slices")
+        pieces = []
+        for path, table, where in places:
+            with explained(path, name):
+                value = table.get(where.key(name))
+                if value is None:
+                    raise Damaged("a slice that is not there")
+                pieces.append(_read(Message(value).message(2).message(3), dtype, where.shape(shape)))
+        numbers = [piece for piece in pieces if isinstance(piece, Tensor)]
+        return joined(shape, slices, numbers) if numbers else pieces[0]
+
+
+def _read(message: Message, dtype: DType, shape: Shape) -> Value:
+    """What one slice holds."""
+    if dtype is STRING:
+        texts = [bytes(text) for text in message.parts(_TEXTS)]
+        if len(texts) != prod(shape):
+            raise Damaged(f"{len(texts)} texts for shape {shape}")
+        return text_array(shape, texts)
+    numbers, data = known(dtype), _bytes(message, dtype)
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise Damaged(f"{len(data):,} bytes for {dtype.name} of shape {shape}")
+    # A copy: the block that it lies in is not to be kept, nor to be written to.
+    return tensor_of(data.copy(), numbers, shape)
+
+
+def _bytes(message: Message, dtype: DType) -> NDArray[np.uint8]:
+    """The numbers as they lie in memory."""
+    if _CONTENT in message or dtype.name in _AS_BYTES:
+        field = _CONTENT if _CONTENT in message else _AS_BYTES[dtype.name]
+        return np.frombuffer(message.part(field), np.uint8)
+    packed: Bytes = message.part(_AS_NUMBERS.get(dtype.name, _OTHER_NUMBERS))
+    # The lowest bytes are the number, whatever its sign.
+    return read_varints(packed).astype(f"<u{dtype.itemsize}").view(np.uint8)
