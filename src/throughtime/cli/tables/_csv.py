@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -50,7 +51,8 @@ class CsvTable(File):
             next(filter(_holds_something, reader))
             while True:
                 before = reader.line_num
-                chunk = list(itertools.islice(reader, size))
+                with _no_search_for_cycles():
+                    chunk = list(itertools.islice(reader, size))
                 if not chunk:
                     return
                 yield from self._piece(chunk, before, reader.line_num)
@@ -122,6 +124,18 @@ class CsvTable(File):
             expected="a CSV file in UTF-8",
             fix="Save it again as CSV (UTF-8), or give it the suffix of what it is (.parquet, .npz).",
         )
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Rows are lists by the thousand, none of which holds another: to look for cycles takes as long as to read them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _holds_something(row: list[str]) -> bool:
