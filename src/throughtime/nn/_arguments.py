@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime._errors import problem, shape_of
+from throughtime._tensors import autocast_on
 from throughtime.nn._layers import State
 from throughtime.unroll._arguments import check_lengths
 
@@ -39,7 +40,17 @@ def opened(module: nn.RNNBase, input: Any, hx: Any) -> tuple[Any, list[State] | 
         module.check_input(data_of(input), batch_sizes)
         return input, None
     module.check_forward_args(data_of(input), hx, batch_sizes)
-    return input, list(zip(*(leaf.unbind() for leaf in _leaves(module, hx)), strict=True))
+    leaves = _leaves(module, hx)
+    _check_alike(data_of(input), leaves)
+    return input, list(zip(*(leaf.unbind() for leaf in leaves), strict=True))
+
+
+def _check_alike(data: Tensor, leaves: tuple[Tensor, ...]) -> None:
+    """What torch finds out only inside of its kernels, in words of those."""
+    for leaf in leaves:
+        if leaf.device != data.device or (leaf.dtype is not data.dtype and not autocast_on(data.device)):
+            got, expected = f"{leaf.dtype} on {leaf.device}", f"{data.dtype} on {data.device}, as `input` is"
+            raise RuntimeError(problem("`hx` does not fit", got=got, expected=expected, fix="Convert it: `hx.to(input)`."))
 
 
 def closed(module: nn.RNNBase, outputs: Any, states: list[State], *, batched: bool) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime.nn._cells import STEPS, TorchCell, named_weights
-from throughtime.unroll._lent import number_of, unroll_lent
+from throughtime.unroll._lent import looks_of, number_of, unroll_lent
 from throughtime.unroll._traced import call_operator
 
 State = tuple[Tensor, ...]
@@ -68,7 +68,6 @@ def _as_operator(
     reverse: bool,
 ) -> tuple[Tensor, State]:
     """The same while torch.compile looks on: one operator."""
-    like = tuple((tuple(weight.shape), weight.dtype, weight.device, weight.requires_grad) for weight in weights)
     named = named_weights(weights)
     if given is None:
         batch = inputs.shape[1 if time_major else 0]
@@ -76,7 +75,7 @@ def _as_operator(
         if step is STEPS["LSTM"]:
             widths.append(named["weight_hh"].shape[0] // 4)
         given = tuple(inputs.new_zeros(batch, width) for width in widths)
-    number = number_of(step, like)
+    number = number_of(step, tuple(looks_of(weight) for weight in weights))
     options = {"time_major": time_major, "reverse": reverse}
     outputs, *rest = call_operator(number, named, inputs, list(given), lengths, inputs.dtype, **options)
     return outputs, tuple(rest[: len(given)])

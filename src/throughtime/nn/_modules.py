@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime._errors import check_flag, check_positive_int, problem
+from throughtime._tensors import autocast_on
 from throughtime.backends._wanted import wanted_backend
 from throughtime.nn._arguments import closed, data_of, lengths_of, opened, ranks_differ
 from throughtime.nn._cells import STEPS, TorchCell
 from throughtime.nn._layers import through_layers
+from throughtime.nn._let_in import let_in
 
 
 class DropIn(nn.RNNBase):
@@ -27,8 +29,9 @@ class DropIn(nn.RNNBase):
             return _forward_uncompiled(self, input, hx)
         weights = self._weights()
         inputs, states = opened(self, input, hx)
-        kind = data_of(input).device.type
-        if torch.is_autocast_enabled(kind) and weights[0].dtype is not torch.float64:
+        device = data_of(input).device
+        if autocast_on(device) and weights[0].dtype is not torch.float64:
+            kind = device.type
             lowered = _lowered(torch.get_autocast_dtype(kind), weights, inputs, states)
             with torch.autocast(kind, enabled=False):
                 outputs, final = through_layers(self, *lowered, lengths)
@@ -68,6 +71,9 @@ class DropIn(nn.RNNBase):
         if getattr(self._flat_weights[0], "dtype", None) is not weights[0].dtype:
             self._update_flat_weights()
         return weights
+
+
+let_in(DropIn)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

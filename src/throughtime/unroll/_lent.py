@@ -17,9 +17,9 @@ from torch import Tensor
 from throughtime.cells._base import RNNCell
 from throughtime.unroll._arguments import check_lengths
 from throughtime.unroll._dynamic import plan_dynamic
+from throughtime.unroll._exported import unroll_exported
 from throughtime.unroll._form import open_inputs
 from throughtime.unroll._recall import Known, lent_signature, recall, remember
-from throughtime.unroll._traced import call_operator
 
 
 def unroll_lent(
@@ -33,7 +33,11 @@ def unroll_lent(
     time_major: bool,
     reverse: bool,
 ) -> tuple[Any, Any]:
-    """`dynamic_rnn` of the cell `kind(*tensors)`, or with `reverse` that of the end of each sequence to its start."""
+    """`dynamic_rnn` of the cell `kind(*tensors)`; with `reverse` from the end of each sequence to its start."""
+    if torch.compiler.is_compiling():
+        given = (sequence_length, initial_state, dtype, time_major)
+        exported = unroll_exported(kind(*_distinct(tensors)), inputs, *given, reverse=reverse, all_states=False)
+        return exported[0], exported[1]
     options = (dtype, None, False, time_major, None, False, None)
     call = lent_signature(kind, tensors, inputs, initial_state, (time_major, reverse, dtype))
     known = None if call is None else recall(call)
@@ -48,34 +52,39 @@ def unroll_lent(
     if call is not None and result.choice is not None:
         given = initial_state is not None
         found = Known.of(cell, tensors, result, form, call.device, options, given=given, reverse=reverse)
-        remember(call, replace(found, stand_in=kind(*map(_blank, tensors))))
+        remember(call, replace(found, stand_in=_stand_in(kind, tuple(map(looks_of, tensors)))))
     return result.outputs, result.state
 
 
 def _distinct(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The same tensors, each an object of its own: a weight that is lent twice counts as two, whose gradients add up."""
-    seen: set[int] = set()
-    return [tensor.view_as(tensor) if id(tensor) in seen or seen.add(id(tensor)) else tensor for tensor in tensors]
+    first = {id(tensor): place for place, tensor in reversed([*enumerate(tensors)])}
+    return [tensor if first[id(tensor)] == place else tensor.view_as(tensor) for place, tensor in enumerate(tensors)]
 
 
-def _blank(tensor: Tensor) -> Tensor:
-    """Zeros like a tensor, that take no memory."""
-    return blank_tensor(tuple(tensor.shape), tensor.dtype, tensor.device, tensor.requires_grad)
+Looks = tuple[tuple[int, ...], torch.dtype, torch.device, bool]
+"""A tensor as far as programs depend on it: its shape, dtype, device, and whether it wants gradients."""
 
 
-def blank_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, requires_grad: bool) -> Tensor:
+def looks_of(tensor: Tensor) -> Looks:
+    """How a tensor looks."""
+    return tuple(tensor.shape), tensor.dtype, tensor.device, tensor.requires_grad
+
+
+def _blank(looks: Looks) -> Tensor:
+    """Zeros that look so, and take no memory."""
+    shape, dtype, device, requires_grad = looks
     with torch.inference_mode(False), torch.no_grad():
-        blank = torch.zeros((), dtype=dtype, device=device).expand(shape)
-    return blank.requires_grad_(requires_grad)
+        return torch.zeros((), dtype=dtype, device=device).expand(shape).requires_grad_(requires_grad)
 
 
 @functools.cache
-def _numbered(kind: type[RNNCell], blanks: tuple[tuple[Any, ...], ...]) -> RNNCell:
-    """The cell that stands for all of one kind and size in graphs of torch: it must live as long as any of these."""
-    return kind(*(blank_tensor(*blank) for blank in blanks))
+def _stand_in(kind: type[RNNCell], looks: tuple[Looks, ...]) -> RNNCell:
+    """The cell that stands for all whose tensors look so; graphs that torch has compiled may know it for ever."""
+    return kind(*map(_blank, looks))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def number_of(kind: type[RNNCell], blanks: tuple[tuple[Any, ...], ...]) -> int:
-    """Its number, behind the back of torch.compile."""
-    return _numbered(kind, blanks).number
+def number_of(kind: type[RNNCell], looks: tuple[Looks, ...]) -> int:
+    """Its number, by which the operator of an unroll knows it; found behind the back of torch.compile."""
+    return _stand_in(kind, looks).number
