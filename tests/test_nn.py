@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 F64 = torch.float64
-B, T, I, H = 4, 5, 3, 7
+B, T, I, H = 4, 5, 3, 7  # noqa: E741 (the letters of the dimensions)
 LENGTHS = [3, 1, 5, 2]
 KINDS = ("LSTM", "GRU", "RNN")
 OPTIONS: dict[str, dict[str, Any]] = {

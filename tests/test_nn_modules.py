@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import throughtime as tt
 from compare import check_close
-from test_nn import KINDS, B, F64, H, I, T, batch, check, measured, pair, states
+from test_nn import F64, KINDS, B, H, I, T, batch, check, measured, pair, states
 
 pytestmark = pytest.mark.covers("conformance")
 
@@ -303,7 +303,7 @@ def test_transforms() -> None:
     ours = tt.nn.GRU(I, H)
     many = torch.randn(3, T, B, I)
     check_close("vmap", torch.stack([ours(x)[0] for x in many]), torch.vmap(lambda x: ours(x)[0])(many))
-    with tt.backend("numba"), pytest.raises(ValueError, match="a transform of torch.func is at work"):
+    with tt.backend("numba"), pytest.raises(ValueError, match=r"a transform of torch.func is at work"):
         torch.vmap(lambda x: ours(x)[0])(many)
 
 
@@ -365,12 +365,18 @@ class TestErrorsOfOurOwn:
         assert "got a PackedSequence, which knows its lengths, expected a tensor. Leave" in str(error.value)
 
     def test_the_length_of_one(self) -> None:
-        with pytest.raises(ValueError, match=r"got one sequence of shape \(5, 3\), expected a tensor with a batch axis"):
+        with pytest.raises(
+            ValueError, match=r"got one sequence of shape \(5, 3\), expected a tensor with a batch axis"
+        ):
             tt.nn.GRU(I, H)(X[:, 0], sequence_length=[5])
 
     def test_too_few_lengths(self) -> None:
         with pytest.raises(tt.InvalidArgumentError, match=r"got shape \(3,\), expected shape \(4,\)"):
             tt.nn.GRU(I, H)(X, sequence_length=[5, 3, 2])
+
+    def test_lengths_of_what_is_no_batch(self) -> None:
+        with pytest.raises(ValueError, match="GRU: Expected input to be 2D or 3D, got 1D instead"):
+            tt.nn.GRU(I, H)(torch.randn(I), sequence_length=[1])
 
     def test_lengths_by_place(self) -> None:
         with pytest.raises(TypeError, match="positional arguments"):
@@ -387,7 +393,9 @@ class TestErrorsOfOurOwn:
     def test_a_state_of_another_dtype_or_device(self, kind: str) -> None:
         ours = getattr(tt.nn, kind)(I, H)
         for leaf in (torch.zeros(1, B, H, dtype=F64), torch.zeros(1, B, H, device="meta")):
-            with pytest.raises(RuntimeError, match=r"`hx` does not fit: got .*, expected torch.float32 on cpu, as `inp"):
+            with pytest.raises(
+                RuntimeError, match=r"`hx` does not fit: got .*, expected torch.float32 on cpu, as `inp"
+            ):
                 ours(X, (leaf, leaf) if kind == "LSTM" else leaf)
 
     def test_the_width_of_packed_sequences(self) -> None:

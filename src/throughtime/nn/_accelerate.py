@@ -39,9 +39,10 @@ def accelerate(module: Module) -> Module:
     >>> isinstance(model.lstm, tt.nn.LSTM), model(torch.randn(5, 2, 8)).shape
     (True, torch.Size([5, 2, 3]))
     """
-    if not isinstance(module, nn.Module):
+    given: Any = module
+    if not isinstance(given, nn.Module):
         fix = "Pass the model itself; a list of modules goes into a `torch.nn.ModuleList` first."
-        raise TypeError(problem("`module` is no module", got=type_name(module), expected="a torch.nn.Module", fix=fix))
+        raise TypeError(problem("`module` is no module", got=type_name(given), expected="a torch.nn.Module", fix=fix))
     changed, left, ours = [], [], 0
     for path, part in module.named_modules():
         name = f"{path or 'the module itself'} ({type(part).__name__})"
@@ -80,7 +81,9 @@ def _reason_to_leave(part: nn.Module) -> str | None:
         return "it is quantized, with weights that are no parameters"
     kind = _without_parametrization(type(part))
     if kind not in _OURS:
-        return f"{kind.__module__}.{kind.__qualname__} is a class of its own; let it inherit from throughtime.nn instead"
+        return (
+            f"{kind.__module__}.{kind.__qualname__} is a class of its own; let it inherit from throughtime.nn instead"
+        )
     replaced = [name for name in ("forward", "check_forward_args", "permute_hidden") if name in vars(part)]
     if replaced:
         return f"its `{replaced[0]}` has been replaced by somebody else's"

@@ -30,7 +30,9 @@ def through_layers(
             place = len(final)
             given = None if states is None else states[place]
             own = weights[place * size : (place + 1) * size]
-            there, state = _unroll(step, own, inputs, lengths, given, time_major=not module.batch_first, reverse=reverse)
+            there, state = _unroll(
+                step, own, inputs, lengths, given, time_major=not module.batch_first, reverse=reverse
+            )
             outputs.append(there)
             final.append(state)
         inputs = outputs[0] if directions == 1 else _joined(outputs)

@@ -13,18 +13,18 @@ from throughtime._tensors import autocast_on
 from throughtime.backends._wanted import wanted_backend
 from throughtime.nn._arguments import closed, data_of, lengths_of, opened, ranks_differ
 from throughtime.nn._cells import STEPS, TorchCell
-from throughtime.nn._layers import through_layers
+from throughtime.nn._layers import State, through_layers
 from throughtime.nn._let_in import let_in
 
 
 class DropIn(nn.RNNBase):
     """What ours have in common. They hold nothing: weights are lent to the engine for each call."""
 
-    def forward(self, input: Any, hx: Any = None, *, sequence_length: Any = None) -> Any:
+    def forward(self, input: Any, hx: Any = None, *, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
         """Run all layers over `input`, from `hx`; with `sequence_length` [B] over that many steps of each sequence."""
+        if ranks_differ(self, input, hx) or (sequence_length is None and _is_left_to_torch(data_of(input))):
+            return super().forward(input, hx)
         lengths = lengths_of(self, input, sequence_length)
-        if ranks_differ(self, input, hx) or (lengths is None and _is_left_to_torch(data_of(input))):
-            return super().forward(input, hx)  # type: ignore[misc]
         if isinstance(input, PackedSequence) and torch.compiler.is_dynamo_compiling():
             return _forward_uncompiled(self, input, hx)
         weights = self._weights()
@@ -77,9 +77,9 @@ let_in(DropIn)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _forward_uncompiled(module: DropIn, input: PackedSequence, hx: Any) -> Any:
+def _forward_uncompiled(module: DropIn, packed: PackedSequence, hx: Any) -> Any:
     """How long packed sequences are torch.compile cannot see."""
-    return module.forward(input, hx)
+    return module.forward(packed, hx)
 
 
 def _is_left_to_torch(data: Tensor) -> bool:
@@ -91,12 +91,11 @@ def _is_left_to_torch(data: Tensor) -> bool:
     return torch._C._get_tracing_state() is not None or data.device.type not in ("cpu", "cuda")
 
 
-def _lowered(dtype: torch.dtype, weights: list[Tensor], inputs: Any, states: Any) -> tuple[Any, ...]:
+def _lowered(
+    dtype: torch.dtype, weights: list[Tensor], inputs: Any, states: list[State] | None
+) -> tuple[list[Tensor], Any, list[State] | None]:
     """Everything in the dtype of autocast: what torch does, on a GPU."""
-    if isinstance(inputs, PackedSequence):
-        inputs = inputs._replace(data=inputs.data.to(dtype))
-    else:
-        inputs = inputs.to(dtype)
+    inputs = inputs._replace(data=inputs.data.to(dtype)) if isinstance(inputs, PackedSequence) else inputs.to(dtype)
     given = None if states is None else [tuple(leaf.to(dtype) for leaf in state) for state in states]
     return [weight.to(dtype) for weight in weights], inputs, given
 

@@ -1,13 +1,13 @@
 """Unrolls of cells that own nothing: their tensors are lent for one call, by a module that is no cell itself.
 
-Such a module may change, copy, move or replace its weights however it likes: nothing of ours is kept with it, so nothing
-has to follow. A call that is known needs the tensors alone; a cell is made of them only when all checks must be passed.
+Such a module may change, copy, move or replace its weights however it likes: nothing of ours is kept with it, so
+nothing has to follow. A call that is known needs the tensors alone; a cell is made of them only for all the checks.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +21,12 @@ from throughtime.unroll._exported import unroll_exported
 from throughtime.unroll._form import open_inputs
 from throughtime.unroll._recall import Known, lent_signature, recall, remember
 
+Kind = Callable[..., RNNCell]
+"""A class of cells that are nothing but the tensors they are made with: `kind(*tensors)`."""
+
 
 def unroll_lent(
-    kind: type[RNNCell],
+    kind: Kind,
     tensors: Sequence[Tensor],
     inputs: Any,
     sequence_length: Any,
@@ -35,9 +38,10 @@ def unroll_lent(
 ) -> tuple[Any, Any]:
     """`dynamic_rnn` of the cell `kind(*tensors)`; with `reverse` from the end of each sequence to its start."""
     if torch.compiler.is_compiling():
-        given = (sequence_length, initial_state, dtype, time_major)
-        exported = unroll_exported(kind(*_distinct(tensors)), inputs, *given, reverse=reverse, all_states=False)
-        return exported[0], exported[1]
+        cell = kind(*_distinct(tensors))
+        order = {"reverse": reverse, "all_states": False}
+        outputs, state = unroll_exported(cell, inputs, sequence_length, initial_state, dtype, time_major, **order)
+        return outputs, state
     options = (dtype, None, False, time_major, None, False, None)
     call = lent_signature(kind, tensors, inputs, initial_state, (time_major, reverse, dtype))
     known = None if call is None else recall(call)
@@ -57,7 +61,7 @@ def unroll_lent(
 
 
 def _distinct(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same tensors, each an object of its own: a weight that is lent twice counts as two, whose gradients add up."""
+    """The same tensors, each an object of its own: one that is lent twice counts as two, whose gradients add up."""
     first = {id(tensor): place for place, tensor in reversed([*enumerate(tensors)])}
     return [tensor if first[id(tensor)] == place else tensor.view_as(tensor) for place, tensor in enumerate(tensors)]
 
@@ -79,12 +83,12 @@ def _blank(looks: Looks) -> Tensor:
 
 
 @functools.cache
-def _stand_in(kind: type[RNNCell], looks: tuple[Looks, ...]) -> RNNCell:
+def _stand_in(kind: Kind, looks: tuple[Looks, ...]) -> RNNCell:
     """The cell that stands for all whose tensors look so; graphs that torch has compiled may know it for ever."""
     return kind(*map(_blank, looks))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def number_of(kind: type[RNNCell], looks: tuple[Looks, ...]) -> int:
+def number_of(kind: Kind, looks: tuple[Looks, ...]) -> int:
     """Its number, by which the operator of an unroll knows it; found behind the back of torch.compile."""
     return _stand_in(kind, looks).number

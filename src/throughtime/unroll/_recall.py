@@ -195,7 +195,7 @@ def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
 
 
 def lent_signature(
-    kind: type[RNNCell], tensors: Sequence[Tensor], inputs: Any, initial_state: Any, options: tuple[Any, ...]
+    kind: Callable[..., RNNCell], tensors: Sequence[Tensor], inputs: Any, initial_state: Any, options: tuple[Any, ...]
 ) -> Signature | None:
     """The same for a cell of ours that is nothing but the tensors it is made with: nobody needs to look at it."""
     leaves = _known_leaves(inputs, initial_state)
