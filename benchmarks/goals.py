@@ -74,6 +74,12 @@ def _family(name: str, mean: float) -> tuple[Goal, Goal]:
     return Goal(what, "ratio", "geometric mean", mean, only=only), Goal(what, "ratio", "least", 1.0, only=only)
 
 
+def _dropped_in(form: str, mean: float) -> tuple[Goal, Goal]:
+    """For modules that take the place of torch's, which nobody would want where they are slower."""
+    what, only = f"drop-in modules, {form}, against torch.nn", (("form", form),)
+    return Goal(what, "ratio", "geometric mean", mean, only=only), Goal(what, "ratio", "least", 1.0, only=only)
+
+
 def _swapped(how: str) -> tuple[Goal, Goal]:
     """Where memory matters, 36 GiB for a training step: four layers of LSTM, multiplied in one way."""
     only = (("case", f"4 × LSTM 1024, {how}"), ("way", "swap_memory"))
@@ -104,6 +110,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
             only=(("cell", "LSTM"), ("shape", {"B": 1, "T": 100, "I": 64, "H": 64})),
         ),
     ),
+    "drop-in": (*_dropped_in("dense", 1.3), *_dropped_in("packed", 3.0)),
     "call-overhead": (
         Goal("one call at B1 T1 H16, beyond torch.nn.LSTM", "beyond_us", "most", 100.0, " µs", (("is_a_call", True),)),
     ),

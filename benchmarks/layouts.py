@@ -107,6 +107,23 @@ LAYOUTS: dict[str, Layout] = {
             BACKEND,
         ),
     ),
+    "drop-in": Layout(
+        "Drop-in modules, against torch.nn",
+        "`tt.accelerate` of a copy; both sides get the same inputs. Lengths of packed sequences are uniform, from 1 to "
+        "T; the tagger packs and unpacks in its own code.",
+        (
+            value("network", "cell", numeric=False),
+            SHAPE,
+            value("form", "form", numeric=False),
+            value("mode", "mode", numeric=False),
+            OURS,
+            SPREAD,
+            milliseconds("torch ms", "torch"),
+            spread("±", "torch"),
+            RATIO,
+            BACKEND,
+        ),
+    ),
     "call-overhead": Layout(
         "The cost of one small call: LSTM, B1 T1 I16 H16",
         "",

@@ -57,6 +57,8 @@ CELLS: dict[str, Callable[[int], tt.RNNCell]] = {
     "LSTM": tt.BasicLSTMCell,
     "GRU": tt.GRUCell,
     "RNN": tt.BasicRNNCell,
+    "torch's LSTM": lambda units: tt.nn.LSTM(4, units).cell(),
+    "torch's GRU": lambda units: tt.nn.GRU(4, units).cell(),
     "peepholes": lambda units: tt.LSTMCell(units, use_peepholes=True),
     "projection": lambda units: tt.LSTMCell(units, num_proj=max(2, units // 2 - 1)),
     "layer norm": LayerNormLSTM,

@@ -213,6 +213,15 @@ def test_character_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("\n" not in line and len(line) <= 80 for line in seen["written"])
 
 
+def test_accelerate() -> None:
+    seen = run("accelerate")
+    assert type(seen["model"].lstm) is tt.nn.LSTM
+    torch.testing.assert_close(seen["after"], seen["before"])
+    assert not seen["padded"][2].any()
+    X, lengths = seen["X"], seen["lengths"]
+    torch.testing.assert_close(seen["plain"](X, lengths), seen["model"](X, lengths))
+
+
 def test_forecasting(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = run_small("forecasting", monkeypatch, EPOCHS=4, SERIES=60)
     assert seen["error"] < seen["unchanged"]

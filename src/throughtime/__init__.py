@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from throughtime import cells, decode, interop, train
+    from throughtime import cells, decode, interop, nn, train
     from throughtime._errors import InvalidArgumentError
     from throughtime.backends import backend
     from throughtime.cells import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ResidualWrapper,
         RNNCell,
     )
+    from throughtime.nn import accelerate
     from throughtime.unroll import (
         RNN,
         TensorArray,
@@ -60,6 +61,7 @@ __all__ = [
     "RNNCell",
     "ResidualWrapper",
     "TensorArray",
+    "accelerate",
     "backend",
     "bidirectional_dynamic_rnn",
     "cells",
@@ -67,6 +69,7 @@ __all__ = [
     "dynamic_rnn",
     "explain",
     "interop",
+    "nn",
     "raw_rnn",
     "stack_bidirectional_dynamic_rnn",
     "stack_bidirectional_rnn",
@@ -82,7 +85,7 @@ def __getattr__(name: str) -> Any:
     """Import everything at the first use of a public name: `throughtime --help` does not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = [import_module(f"{__name__}.{part}") for part in ("_errors", "backends", "cells", "unroll")]
+    homes = [import_module(f"{__name__}.{part}") for part in ("_errors", "backends", "cells", "unroll", "nn")]
     for public in __all__:
         home = next((home for home in homes if hasattr(home, public)), None)
         globals()[public] = import_module(f"{__name__}.{public}") if home is None else getattr(home, public)

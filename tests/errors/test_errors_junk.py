@@ -71,6 +71,7 @@ RIGHT: dict[Callable[..., Any], Callable[[], dict[str, Any]]] = {
     tt.while_loop: lambda: {"cond": once(), "body": lambda *variables: variables, "loop_vars": [torch.tensor(0)]},
     tt.explain: lambda: {"cell": Watched(), "inputs": X, "dtype": F32},
     tt.backend: lambda: {"name": "auto"},
+    tt.accelerate: lambda: {"module": torch.nn.GRU(I, H)},
     tt.TensorArray: lambda: {"dtype": F32},
     tt.RNN: lambda: {"cell": Watched()},
     tt.BasicRNNCell: lambda: {"num_units": H},

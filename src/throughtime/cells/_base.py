@@ -207,7 +207,9 @@ def check_cell(name: str, cell: Any) -> None:
         missing.append("__call__")
     if missing:
         fix = "Add what is missing, or inherit from tt.RNNCell."
-        if isinstance(cell, nn.RNNBase | nn.RNNCellBase):
+        if isinstance(cell, nn.RNNBase) and hasattr(cell, "cell"):
+            fix = "Pass one of its layers, as in `module.cell(0)`; the module unrolls by itself."
+        elif isinstance(cell, nn.RNNBase | nn.RNNCellBase):
             fix = "Make a cell of ours, as in `tt.LSTMCell(num_units)`; torch's own modules unroll by themselves."
         raise TypeError(
             problem(

@@ -17,7 +17,7 @@ from throughtime.compiler._replay import Replay
 from throughtime.compiler._row_numbers import pick_by_row
 from throughtime.compiler._rows import check_random, check_rows
 from throughtime.compiler._sections import Loop, Section
-from throughtime.compiler._simplify import PASSES, Pass
+from throughtime.compiler._simplify import Pass, passes_for
 from throughtime.compiler._spread import spread_scalars
 from throughtime.compiler._trace import Tracing
 from throughtime.compiler._traced import StepSignature, Trace
@@ -116,7 +116,12 @@ def _simplify(traced: Trace) -> None:
     """Every pass over the whole graph, forward and backward together, with the grammar checked after each."""
     traced.graph.results = frozenset(traced.results)
     check_graph(traced.graph, traced.given, traced.results)
-    passes: tuple[Pass, ...] = (pick_by_row, *PASSES, lambda graph: regroup_sums(graph, traced.state))
+    of_outputs, of_state = (
+        [tangent for tangent in tangents if tangent is not None]
+        for tangents in (traced.output_tangents, traced.state_tangents)
+    )
+    simplifying = passes_for([*of_outputs, *of_state], of_state)
+    passes: tuple[Pass, ...] = (pick_by_row, *simplifying, lambda graph: regroup_sums(graph, traced.state))
     for simplify in passes:
         rewriter = simplify(traced.graph)
         traced.resolve(rewriter.resolve)

@@ -45,19 +45,21 @@ class Rewriter:
 Pass = Callable[[Graph], Rewriter]
 
 
-def split_products(graph: Graph) -> Rewriter:
+def split_products(graph: Graph, tangents: Iterable[Value], recurring: Iterable[Value]) -> Rewriter:
     """`cat([x, h]) @ W` becomes `x @ W[:I] + h @ W[I:]`, so that the part without state can leave the loop.
 
     The same for its gradients: a piece of `g @ W.T` is `g @` a piece of `W.T`, and the rows of `cat([x, h]).T @ g` are
-    those of `x.T @ g` and of `h.T @ g`.
+    those of `x.T @ g` and of `h.T @ g`. Of the `tangents` that gradients are made of some are `recurring`: those of the
+    state. Gradients of all gates that recur stay in the loop whichever way, and one product of them is better there.
     """
     made, users = graph.producers(), graph.users()
+    gradients, in_loop = _made_of(graph, tangents), _made_of(graph, recurring)
     rewriter = Rewriter()
     for node in graph.nodes:
         if node.name == "mm":
             left, right = node.args
             joined, transposed = _joined_features(made, left)
-            if joined is not None and any(part.shape[1] for part in joined.args[0]):
+            if joined is not None and _is_worth_splitting(joined, users, gradients, in_loop):
                 rewriter.replace(node.result, _split_mm(rewriter, node, joined, transposed))
                 continue
             if _is_cut_up(node.result, users, graph):
@@ -75,6 +77,26 @@ def split_products(graph: Graph) -> Rewriter:
             continue
         rewriter.keep(node)
     return rewriter
+
+
+def _made_of(graph: Graph, sources: Iterable[Value]) -> set[Value]:
+    """The sources, and all that depends on one of them."""
+    found = set(sources)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.values):
+            found.update(node.results)
+    return found
+
+
+def _is_worth_splitting(
+    joined: Node, users: dict[Value, list[Node]], gradients: set[Value], in_loop: set[Value]
+) -> bool:
+    """Whether parts have features and, if they are gradients that recur, are wanted elsewhere one by one as well."""
+    parts = [part for part in joined.args[0] if part.shape[1]]
+    if gradients.isdisjoint(parts) or not in_loop.issuperset(parts):
+        return bool(parts)
+    # Then they would be stored twice, alone and side by side.
+    return any(user is not joined for part in parts for user in users[part])
 
 
 def _joined_features(made: dict[Value, Node], left: Value) -> tuple[Node | None, bool]:
@@ -380,14 +402,16 @@ def _key(tree: Any) -> Any:
     return (type(tree), repr(tree)) if isinstance(tree, int | float) else tree
 
 
-PASSES: tuple[Pass, ...] = (
-    split_masks,
-    drop_identities,
-    turn_products,
-    merge_slices,
-    join_padded,
-    flatten_joins,
-    split_products,
-    merge_slices,
-    merge_equal,
-)
+def passes_for(tangents: Iterable[Value], recurring: Iterable[Value]) -> tuple[Pass, ...]:
+    """The passes in their order; the arguments are those of `split_products`."""
+    return (
+        split_masks,
+        drop_identities,
+        turn_products,
+        merge_slices,
+        join_padded,
+        flatten_joins,
+        lambda graph: split_products(graph, tangents, recurring),
+        merge_slices,
+        merge_equal,
+    )

@@ -82,7 +82,7 @@ def dynamic_rnn(
         lengths = check_lengths(sequence_length, known.batch_size)
         # Without any step there is nothing to run, and nothing is known about that.
         if lengths is None or max(lengths) > 0:
-            result = known.run(call.glance, cell, inputs, lengths, initial_state)
+            result = known.run(call, cell, inputs, lengths, initial_state)
             if cell.variable_scope is None:
                 note_scope(cell, scope or "rnn")
             return result[:3] if all_states else result[:2]
@@ -108,8 +108,8 @@ def dynamic_rnn(
     result = run()
     note_scope(cell, scope)
     if call is not None and result.choice is not None:
-        tensors, given = call.glance.anatomy.tensors, initial_state is not None
-        remember(call, Known.of(cell, tensors, result, form, call.device, options, given=given))
+        given = initial_state is not None
+        remember(call, Known.of(cell, call.tensors, result, form, call.device, options, given=given))
     return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _nest
@@ -36,6 +36,7 @@ _KNOWN: OrderedDict[Any, Known] = OrderedDict()
 _SIZE = 512
 _PLAIN = frozenset({type(None), bool, int, str, torch.dtype})
 _STRIDED = torch.strided
+_ORDINARY = (Tensor, nn.Parameter)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Known:
     # The axes of batch and time, in the order in which padded inputs have them.
     leading: tuple[int, int]
     blocks: bool
+    reverse: bool
     options: dict[str, Any]
     pack: Packers
     # What makes the leaves of the zero state; None if the cell makes its state in a way of its own.
@@ -57,6 +59,8 @@ class Known:
     make_state: Callable[[Any], Any]
     checks_values: bool
     direct: Direct | None
+    # A cell that has the sizes and none of the tensors, for calls with tensors that are lent.
+    stand_in: RNNCell | None = None
 
     @classmethod
     def of(
@@ -69,6 +73,7 @@ class Known:
         options: tuple[Any, ...],
         *,
         given: bool,
+        reverse: bool = False,
     ) -> Known:
         """What there is to know once a call has run."""
         assert result.choice is not None
@@ -95,7 +100,7 @@ class Known:
         choice = replace(result.choice, anatomy=None)
         # A packed form holds its sequences, which are their owner's to keep.
         padded = form if isinstance(form, Padded) else None
-        schedule = None if padded is None else make_schedule(padded, None, blocks=blocks)
+        schedule = None if padded is None else make_schedule(padded, None, reverse=reverse, blocks=blocks)
         # Where the size is `()` the state may be anything.
         like_state = _nest.map_leaves(lambda _: None, result.state)
         pack = Packers(_nest.packer(cell.output_size), _nest.packer(like_state))
@@ -104,16 +109,16 @@ class Known:
         if choice.executable is not None and schedule is not None and not all_states and not blocks:
             direct = Direct.of(choice.executable, schedule.steps, tensors)
         leading = (form.max_time, batch_size) if time_major else (batch_size, form.max_time)
-        way = (padded, schedule, leading, blocks)
+        way = (padded, schedule, leading, blocks, reverse)
         return cls(choice, batch_size, *way, chosen, pack, zeros, make_state, checks_values, direct)
 
     def run(
-        self, glance: Glance, cell: Any, inputs: Tensor | PackedSequence, lengths: list[int] | None, given: Any
+        self, call: Signature, cell: Any, inputs: Tensor | PackedSequence, lengths: list[int] | None, given: Any
     ) -> Unrolled:
         """The same call on other values."""
-        tensors = glance.anatomy.tensors
+        tensors = call.tensors
         state = self._state(cell, inputs, given)
-        for module in (cell, *glance.modules):
+        for module in (cell, *call.modules):
             if isinstance(module, RNNCell):
                 module.begin_sequence()
         form, schedule = self._arranged(inputs, lengths)
@@ -142,12 +147,12 @@ class Known:
         """The form of these inputs, and which rows run at which step."""
         if isinstance(inputs, PackedSequence):
             packed = Packed(inputs)
-            return packed, make_schedule(packed, packed.lengths, blocks=self.blocks)
+            return packed, make_schedule(packed, packed.lengths, reverse=self.reverse, blocks=self.blocks)
         assert self.form is not None
         assert self.schedule is not None
         if lengths is None:
             return self.form, self.schedule
-        schedule = make_schedule(self.form, lengths, blocks=self.blocks)
+        schedule = make_schedule(self.form, lengths, reverse=self.reverse, blocks=self.blocks)
         return self.form, self.schedule if isinstance(schedule, Dense) else schedule
 
     def _state(self, cell: Any, inputs: Tensor | PackedSequence, given: Any) -> list[Tensor]:
@@ -164,44 +169,73 @@ class Known:
 
 
 class Signature(NamedTuple):
-    """A call as far as its checks and its compilation depend on it, and the cell as it is now."""
+    """A call as far as its checks and its compilation depend on it; the tensors of the cell, the modules inside it."""
 
     key: Any
-    glance: Glance
+    tensors: Sequence[Tensor]
+    modules: Sequence[nn.Module]
     device: torch.device
 
 
 def signature(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> Signature | None:
     """The signature of a call that can be known; None for one that must go through all checks."""
-    rows = inputs.data if type(inputs) is PackedSequence else inputs
-    if type(rows) is not Tensor or rows.device.type not in ("cpu", "cuda") or rows.layout is not _STRIDED:
-        return None
     kinds = tuple(map(type, options))
     if not _PLAIN.issuperset(kinds) or not isinstance(cell, RNNCell) or "_modules" not in vars(cell):
         return None
-    leaves = [] if initial_state is None else _nest.flatten(initial_state)
-    if any(type(leaf) is not Tensor or leaf.layout is not _STRIDED for leaf in leaves) or onlooker():
+    leaves = _known_leaves(inputs, initial_state)
+    if leaves is None:
         return None
     glance = Glance.last(cell)
     if glance is None:
         if is_lazy_cell(cell):
             return None
         glance = Glance(cell)
-    kind = rows.device.type
+    key, device = _key_of(glance.structure, inputs, initial_state, leaves, (options, kinds))
+    return Signature(key, glance.anatomy.tensors, glance.modules, device)
+
+
+def lent_signature(
+    kind: Callable[..., RNNCell], tensors: Sequence[Tensor], inputs: Any, initial_state: Any, options: tuple[Any, ...]
+) -> Signature | None:
+    """The same for a cell of ours that is nothing but the tensors it is made with: nobody needs to look at it."""
+    leaves = _known_leaves(inputs, initial_state)
+    if leaves is None or any(type(tensor) not in _ORDINARY or tensor.layout is not _STRIDED for tensor in tensors):
+        return None
+    structure = (kind, *[(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors])
+    key, device = _key_of(structure, inputs, initial_state, leaves, options)
+    return Signature(key, tensors, (), device)
+
+
+def _known_leaves(inputs: Any, initial_state: Any) -> list[Tensor] | None:
+    """The tensors of a state in a call that can be known; None for other calls."""
+    rows = inputs.data if type(inputs) is PackedSequence else inputs
+    if type(rows) is not Tensor or rows.device.type not in ("cpu", "cuda") or rows.layout is not _STRIDED:
+        return None
+    leaves = [] if initial_state is None else _nest.flatten(initial_state)
+    if any(type(leaf) is not Tensor or leaf.layout is not _STRIDED for leaf in leaves) or onlooker():
+        return None
+    return leaves
+
+
+def _key_of(
+    structure: Any, inputs: Any, initial_state: Any, leaves: Sequence[Tensor], options: Any
+) -> tuple[Any, torch.device]:
+    rows = inputs.data if type(inputs) is PackedSequence else inputs
+    device = rows.device
+    kind = device.type
     key = (
-        glance.structure,
+        structure,
         rows.shape if rows is inputs else _shape_of(inputs),
-        (rows.dtype, rows.device, rows.requires_grad),
+        (rows.dtype, device, rows.requires_grad),
         tuple([(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in leaves]),
         type(initial_state),
         options,
-        kinds,
         wanted_backend(),
         records_gradients(),
         torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind),
         torch.get_default_dtype(),
     )
-    return Signature(key, glance, rows.device)
+    return key, device
 
 
 def _shape_of(packed: PackedSequence) -> tuple[Any, ...]:

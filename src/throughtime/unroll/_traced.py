@@ -107,26 +107,18 @@ def unroll_as_operator(
     state = check_state(cell, initial_state, batch, dtype, device, name)
     state_leaves = [leaf.to(device) for leaf in _nest.flatten(state)]
     output_dtype = check_output_dtype(dtype, state)
-    named = list(cell.named_parameters()) + list(cell.named_buffers())
-    tensors = [tensor for _name, tensor in named]
-    # Whether it is inference mode torch.compile cannot see.
-    train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state_leaves])
-    results = OPERATOR(
-        leaves[0],
-        tensors,
-        leaves,
+    named = dict([*cell.named_parameters(), *cell.named_buffers()])
+    results = call_operator(
+        cell.number,
+        named,
+        inputs,
         state_leaves,
         lengths,
-        _nest.describe(inputs),
-        [name for name, _tensor in named],
-        cell.number,
         output_dtype,
-        torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
-        time_major,
-        reverse,
-        all_states,
-        parallel_iterations,
-        train,
+        time_major=time_major,
+        reverse=reverse,
+        all_states=all_states,
+        parallel_iterations=parallel_iterations,
     )
     count = len(_nest.flatten(cell.output_size))
     states = len(state_leaves)
@@ -135,3 +127,41 @@ def unroll_as_operator(
         return outputs, _nest.pack_as(state, results[count : count + states])
     final = _nest.pack_as(state, results[count + states : count + 2 * states])
     return outputs, final, _nest.pack_as(state, results[count : count + states])
+
+
+def call_operator(
+    number: int,
+    named: dict[str, Tensor],
+    inputs: Any,
+    state: list[Tensor],
+    lengths: Tensor | None,
+    dtype: torch.dtype,
+    *,
+    time_major: bool,
+    reverse: bool = False,
+    all_states: bool = False,
+    parallel_iterations: int | None = None,
+) -> list[Tensor]:
+    """The unroll of the cell with this number, from the leaves of a state; `named` are the tensors that it has."""
+    leaves, tensors = _nest.flatten(inputs), list(named.values())
+    device = leaves[0].device
+    # Whether it is inference mode torch.compile cannot see.
+    train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state])
+    results: list[Tensor] = OPERATOR(
+        leaves[0],
+        tensors,
+        leaves,
+        state,
+        lengths,
+        _nest.describe(inputs),
+        list(named),
+        number,
+        dtype,
+        torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
+        time_major,
+        reverse,
+        all_states,
+        parallel_iterations,
+        train,
+    )
+    return results

@@ -1,0 +1,6 @@
+"""Drop-in modules: `torch.nn`'s LSTM, GRU and RNN on our engine, and `accelerate` for models that have them."""
+
+from throughtime.nn._accelerate import accelerate
+from throughtime.nn._modules import GRU, LSTM, RNN
+
+__all__ = ["GRU", "LSTM", "RNN", "accelerate"]
