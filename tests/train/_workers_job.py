@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from _task import Counter, examples, measure, measure_from, parts
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import throughtime as tt
 
@@ -78,6 +79,21 @@ def sparing(folder: Path) -> dict[str, Any]:
     return run(folder, EPOCHS, model=model, measure=measure_scores, optimizer=adam)
 
 
+class Again(Counter):
+    """Computes once more in the backward pass, where the graph of the forward pass does not show it."""
+
+    def forward(self, inputs: Tensor, lengths: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        whole = super().forward
+        scores = checkpoint(lambda x: whole(x, lengths)[0], inputs.requires_grad_(), use_reentrant=True)
+        return scores, None
+
+
+def computed_again(folder: Path) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = Again()
+    return run(folder, 1, model=model, optimizer=torch.optim.Adam(model.parameters(), 0.02))
+
+
 def without_a_gradient(folder: Path) -> str:
     """What is said of a loss that nothing can be learned from."""
 
@@ -113,6 +129,7 @@ def main() -> None:
             "few rows": few_rows(folder / "few rows by two"),
             "few rows, truncated": few_rows_truncated(folder / "few rows by two, truncated"),
             "sparing": sparing(folder / "sparing by two"),
+            "computed again": computed_again(folder / "computed again by two"),
             "without a gradient": without_a_gradient(folder / "nothing"),
             "a loop of one's own": in_a_loop_of_ones_own(),
         }

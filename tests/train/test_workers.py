@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from _task import examples
-from _workers_job import EPOCHS, few_rows, few_rows_truncated, run, sparing, truncated
+from _workers_job import EPOCHS, computed_again, few_rows, few_rows_truncated, run, sparing, truncated
 
 import throughtime as tt
 
@@ -31,6 +31,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "few rows": few_rows(folder / "few rows"),
         "few rows, truncated": few_rows_truncated(folder / "few rows, truncated"),
         "sparing": sparing(folder / "sparing"),
+        "computed again": computed_again(folder / "computed again"),
     }
     run(folder / "begun by one", 1)
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(JOB), str(folder)]
@@ -80,6 +81,10 @@ def test_a_worker_without_a_row_takes_part(name: str, ended: dict[str, Any]) -> 
 def test_a_parameter_may_go_unused(ended: dict[str, Any]) -> None:
     """Everywhere or on one worker, always or now and then; and `measure` is given the model itself."""
     check_alike(ended["workers"][0]["sparing"], ended["sparing"])
+
+
+def test_what_is_computed_again_is_not_unused(ended: dict[str, Any]) -> None:
+    check_alike(ended["workers"][0]["computed again"], ended["computed again"])
 
 
 def test_a_loss_without_a_gradient_is_found_by_all(ended: dict[str, Any]) -> None:
