@@ -130,6 +130,7 @@ def test_parametrized() -> None:
     check_close("removed", models[1](X), ours(X))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_under_torch_compile() -> None:
     model = tt.accelerate(Tagger())
     torch._dynamo.reset()

@@ -238,7 +238,8 @@ def test_a_broken_checkpoint_is_named(name: str, folder: Path, tmp_path: Path) -
     assert quickly(file, tmp_path / "run").exit_code == 0
     newest = tt.train.latest_checkpoint(tmp_path / "run")
     (newest / name).write_bytes(b"{")
-    is_one_line_of_error(call("train", "--resume", tmp_path / "run"), "the checkpoint cannot be read", name)
+    fix = f"Remove the folder {newest} to go on from"
+    is_one_line_of_error(call("train", "--resume", tmp_path / "run"), "the checkpoint cannot be read", name, fix)
 
 
 def test_a_run_that_goes_astray_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

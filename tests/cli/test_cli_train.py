@@ -57,6 +57,7 @@ def test_every_task_from_file_to_report(task: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stdout + repr(result.exception)
     assert f"Task: {task}" in said(result)
     assert outcome in said(result)
+    assert not re.search(r"^epoch .* best$", result.stdout, re.MULTILINE), "the last weights are kept, not the best"
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"model.safetensors", "run.json", "report.html", "history.jsonl"} <= files
     assert not [name for name in files if name.startswith(".")]

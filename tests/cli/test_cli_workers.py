@@ -13,7 +13,8 @@ import pytest
 from _command_job import run
 from safetensors.numpy import load_file
 
-from cli_files import many_series
+from cli_files import call, is_one_line_of_error, many_series, pairs, series, text
+from throughtime.cli._exits import A_MOMENT
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -23,18 +24,36 @@ EPOCHS, BATCHES = 16, 3
 FLAGS = ["--units", "16", "--epochs", str(EPOCHS), "--batch-size", "16", "--horizon", "3"]
 
 
-def torchrun(commands: list[list[str]]) -> None:
-    """The commands, one after the other, by two processes."""
-    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(JOB), json.dumps(commands)]
-    done = subprocess.run(
-        [sys.executable, *line],
+# A single series has a single sequence to test on, a short text a single stream; and words are written after others.
+SMALL = {"series": (series, "a.csv"), "text": (text, "a.txt"), "pairs": (pairs, "a.tsv")}
+
+
+def by_two(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A job of two processes."""
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         timeout=180,
         check=False,
     )
+
+
+def torchrun(commands: list[list[str]]) -> None:
+    """The commands, one after the other, by two processes."""
+    done = by_two(str(JOB), json.dumps(commands))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def small(root: Path, workers: str) -> list[list[str]]:
+    """Runs on data of which a worker may get nothing."""
+    lines = []
+    for name, (make, file) in SMALL.items():
+        (root / name).mkdir(exist_ok=True)
+        flags = ["--units", "16", "--epochs", "4", "--batch-size", "8"]
+        lines.append(["train", str(make(root / name / file)), "--out", str(root / f"{name} by {workers}"), *flags])
+    return lines
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +63,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = many_series(root / "a.csv", 48)
     run(["train", str(file), "--out", str(root / "one"), *FLAGS])
     (root / "one, begun").rename(root / "two after one")
+    for line in small(root, "one"):
+        run(line)
     torchrun(
         [
             ["train", str(file), "--out", str(root / "two"), *FLAGS],
             ["train", "--resume", str(root / "two after one")],
+            *small(root, "two"),
         ]
     )
     (root / "two, begun").rename(root / "one after two")
@@ -78,3 +100,26 @@ def test_one_of_them_writes_and_all_of_it(name: str, root: Path) -> None:
     }
     steps = [json.loads(line) for line in (root / name / "history.jsonl").read_text().splitlines()]
     assert [step["number"] for step in steps if step["kind"] == "step"] == list(range(1, EPOCHS * BATCHES + 1))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_worker_may_get_nothing(name: str, root: Path) -> None:
+    """Dropout is drawn by each worker for itself; a forecast has none, and comes to the same numbers."""
+    expected, found = metrics(root / f"{name} by one"), metrics(root / f"{name} by two")
+    assert found == pytest.approx(expected, rel=1e-3 if name == "series" else 0.1)
+
+
+def test_the_first_of_them_reports_a_mistake(root: Path) -> None:
+    done = by_two("-m", "throughtime", "train", str(root / "a.csv"), "--target", "nothing")
+    assert done.returncode != 0
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("Error: "))
+    assert "`--target` names no column of a.csv: got 'nothing'" in line
+
+
+def test_a_mistake_that_another_finds_alone_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("throughtime.cli._exits.time.sleep", waited.append)
+    for name, value in (("LOCAL_RANK", "1"), ("RANK", "1")):
+        monkeypatch.setenv(name, value)
+    is_one_line_of_error(call("train", root / "nothing.csv"), "got no such file")
+    assert waited == [A_MOMENT]

@@ -14,6 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 import throughtime as tt
 from throughtime.train import Batch, Buckets, loader, pad, streams
+from throughtime.train._batches import StandIn, brought, share_of
+from throughtime.train._workers import Worker
 
 pytestmark = pytest.mark.covers("training")
 
@@ -152,12 +154,44 @@ def test_workers_share_every_batch_fairly(lengths: list[int], size: int, workers
         ({"lengths": [3, -1]}, "`lengths` are no lengths: got shape (2,) of int64, down to -1"),
         ({"batch_size": 0}, "`batch_size` is too small"),
         ({"rank": 2, "workers": 2}, "`rank` is no worker: got 2, expected below workers=2"),
-        ({"rank": 0, "workers": 5}, "a batch has fewer rows than there are workers: got 3 rows, expected at least 5"),
     ],
 )
 def test_mistakes(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         Buckets(**{"lengths": [1, 2, 3], "batch_size": 3, **arguments})
+
+
+def test_a_row_is_lent_only_to_those_who_ask() -> None:
+    workers = [Buckets([5, 2, 4, 3, 1], 2, shuffle=False, rank=rank, workers=2) for rank in (0, 1)]
+    message = "a batch has fewer rows than there are workers: got 1 row, expected at least 2"
+    with pytest.raises(ValueError, match=message):
+        list(workers[1])
+    assert [worker.lend() for worker in workers] == [[False] * 3, [False, False, True]]
+    assert [list(worker) for worker in workers] == [[[1], [2], [0]], [[4], [3], [0]]]
+    with pytest.raises(ValueError, match=message):
+        list(workers[0])
+    workers[1].skip(1)
+    assert workers[1].lend() == [False, True]
+    assert list(workers[1]) == [[3], [0]]
+
+
+def test_a_stand_in_stays_one() -> None:
+    batch = pad([(torch.ones(5, 1), torch.ones(5)), (torch.ones(4, 1), torch.ones(4))])
+    shares = [share_of(batch, Worker(rank, 3, torch.device("cpu"))) for rank in range(3)]
+    assert [type(share) for share in shares] == [Batch, Batch, StandIn]
+    assert torch.equal(shares[2].inputs, batch.inputs[:1])
+    parts = [shares[2].to("cpu"), *shares[2].windows(2), brought(shares[2], torch.device("cpu"))]
+    assert {type(part) for part in parts} == {StandIn}
+
+
+def test_a_batch_of_ones_own_kind_is_not_lent() -> None:
+    class Own(tt.train.Batch):
+        pass
+
+    batch = Own(*tt.train.pad([torch.ones(2, 1)]))
+    with pytest.raises(TypeError, match=r"fewer rows than there are workers: got Own, expected a tt.train.Batch"):
+        brought(batch, torch.device("cpu"), lent=True)
+    assert type(brought(batch, torch.device("cpu"))) is Own
 
 
 @pytest.mark.parametrize("processes", [0, 2])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,9 @@ SCHEDULES: dict[str, Any] = {
     "milestones": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [3, 7]),
     "in sequence": lambda optimizer: lr_scheduler.SequentialLR(
         optimizer, [lr_scheduler.ConstantLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.9)], [4]
+    ),
+    "in another sequence": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer, [lr_scheduler.ConstantLR(optimizer), lr_scheduler.StepLR(optimizer, 2)], [4]
     ),
     "plateau": lr_scheduler.ReduceLROnPlateau,
 }
@@ -195,6 +201,119 @@ def test_other_data_or_another_model_is_noticed(tmp_path: Path) -> None:
         fit(**other, folder=tmp_path, resume=True)
 
 
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "optimizer": (
+        {"optimizer": torch.optim.SGD},
+        {"optimizer": torch.optim.Adam},
+        "the run began otherwise: got optimizer Adam, expected optimizer SGD. Go on as it began",
+    ),
+    "one much like it": (
+        {"optimizer": torch.optim.Adam},
+        {"optimizer": torch.optim.AdamW},
+        "got optimizer AdamW, expected optimizer Adam",
+    ),
+    "schedule": (
+        {"schedule": "milestones"},
+        {"schedule": "one cycle"},
+        "got schedule OneCycleLR, expected schedule MultiStepLR",
+    ),
+    "a schedule inside": (
+        {"schedule": "in sequence"},
+        {"schedule": "in another sequence"},
+        r"got schedule SequentialLR(ConstantLR, StepLR), expected schedule SequentialLR(ConstantLR, ExponentialLR)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_another_kind_is_noticed_before_anything_changes(case: str, tmp_path: Path) -> None:
+    before, now, message = KINDS[case]
+    fit(**setting(**before), folder=tmp_path)
+    other = setting(**now)
+    untouched = weights(other["model"]).clone()
+    with pytest.raises(tt.InvalidArgumentError, match=re.escape(message)):
+        fit(**other, folder=tmp_path, resume=True)
+    assert torch.equal(weights(other["model"]), untouched)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 5}, "got seed 5, expected seed 0"),
+        ({"shuffle": False}, "got shuffle False, expected shuffle True"),
+        ({"lengths": [3] * 60}, "got steps 180, expected steps"),
+        ({"examples": 59}, "got sequences 59, expected sequences 60"),
+    ],
+)
+def test_other_batches_of_the_same_number_are_noticed(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    fit(**setting(), folder=tmp_path)
+    setup, how = setting(), dict(options)
+    setup["train"] = tt.train.loader(setup["train"].dataset[: how.pop("examples", None)], 12, **how)
+    with pytest.raises(tt.InvalidArgumentError, match=f"the run was trained on other batches: {message}"):
+        fit(**setup, folder=tmp_path, resume=True)
+
+
+def test_another_batch_size_with_the_same_batches_goes_on(tmp_path: Path) -> None:
+    fit(**setting(), folder=tmp_path)
+    setup = setting()
+    setup["train"] = tt.train.loader(setup["train"].dataset, 14)
+    assert len(fit(**setup | {"epochs": 4}, folder=tmp_path, resume=True).epochs) == 4
+
+
+def test_other_groups_of_parameters_are_noticed(tmp_path: Path) -> None:
+    fit(**setting(), folder=tmp_path)
+    setup = setting()
+    halves = [{"params": list(setup["model"].cell.parameters())}, {"params": list(setup["model"].out.parameters())}]
+    setup["optimizer"] = torch.optim.Adam(halves, lr=0.02)
+    with pytest.raises(tt.InvalidArgumentError, match=r"got parameters a group \[4, 2\], expected .* \[6\]"):
+        fit(**setup, folder=tmp_path, resume=True)
+
+
+def test_checkpoints_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    whole, resumed = setting(), setting()
+    fit(**whole)
+    fit(**setting() | {"epochs": 1}, folder=tmp_path)
+    path = latest_checkpoint(tmp_path) / "training.json"
+    state = json.loads(path.read_text())
+    del state["kinds"], state["buckets"]
+    path.write_text(json.dumps(state))
+    fit(**resumed, folder=tmp_path, resume=True)
+    assert torch.equal(weights(resumed["model"]), weights(whole["model"]))
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077], ids=oct)
+def test_all_files_are_for_whom_the_umask_says(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        fit(**setting() | {"epochs": 1}, folder=tmp_path / "run")
+        save_weights(Counter(), tmp_path / "run" / "w.safetensors")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(files) == 6
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~umask}
+
+
+@pytest.mark.parametrize("name", ["training.json", "training.safetensors", "model.safetensors", "best.safetensors"])
+def test_a_damaged_checkpoint_says_how_to_go_on(name: str, tmp_path: Path) -> None:
+    fit(**setting(), folder=tmp_path)
+    newest = latest_checkpoint(tmp_path)
+    (newest / name).write_bytes(b"{")
+    message = rf"the checkpoint cannot be read: got .*{name}: .*, expected the file as it was written\. "
+    with pytest.raises(tt.InvalidArgumentError, match=f"{message}Remove the folder {newest} to go on from") as error:
+        fit(**setting(), folder=tmp_path, resume=True)
+    assert str(error.value).endswith("to go on from checkpoint-00000010-epoch.")
+    shutil.rmtree(newest)
+    assert len(fit(**setting(), folder=tmp_path, resume=True).epochs) == 3
+
+
+def test_a_damaged_first_checkpoint(tmp_path: Path) -> None:
+    fit(**setting() | {"epochs": 1}, folder=tmp_path)
+    save_file({}, latest_checkpoint(tmp_path) / "training.safetensors")
+    with pytest.raises(tt.InvalidArgumentError, match=r"no tensor 'state\..*to go on from the beginning\."):
+        fit(**setting(), folder=tmp_path, resume=True)
+
+
 def test_weights_of_all_kinds(tmp_path: Path) -> None:
     """Shared parameters, buffers, and cells that are not built yet."""
     model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3), "norm": nn.BatchNorm1d(3)})
@@ -219,7 +338,7 @@ def test_weights_of_all_kinds(tmp_path: Path) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"nothing of the kind")
     with pytest.raises(
-        ValueError, match=r"the weights cannot be read: got .*x.safetensors: .*expected a safetensors file"
+        ValueError, match=r"the weights cannot be read: got .*x.safetensors: .*a safetensors file. Take another file."
     ):
         load_weights(Counter(), tmp_path / "x.safetensors")
 

@@ -207,6 +207,13 @@ def test_watchers_see_everything_in_order() -> None:
     assert seen == [("begin", 2, 2, 0), *steps, ("end", 4)]
 
 
+def test_progress_without_a_mark() -> None:
+    text = io.StringIO()
+    fit(**parts(), epochs=3, watchers=[Progress(Console(file=text, width=150), mark_best=False)])
+    assert "valid loss" in text.getvalue()
+    assert "best" not in text.getvalue()
+
+
 @pytest.mark.parametrize("interactive", [False, True])
 def test_progress(interactive: bool) -> None:
     text = io.StringIO()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from _task import examples
-from _workers_job import EPOCHS, run, truncated
+from _workers_job import EPOCHS, computed_again, few_rows, few_rows_truncated, run, sparing, truncated
 
 import throughtime as tt
 
@@ -25,7 +25,14 @@ JOB = Path(__file__).with_name("_workers_job.py")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """How every run ended: those of this process, and those of two that torchrun started."""
     folder = tmp_path_factory.mktemp("workers")
-    alone = {"one": run(folder / "one", EPOCHS), "truncated by one": truncated(folder / "truncated by one")}
+    alone = {
+        "one": run(folder / "one", EPOCHS),
+        "truncated by one": truncated(folder / "truncated by one"),
+        "few rows": few_rows(folder / "few rows"),
+        "few rows, truncated": few_rows_truncated(folder / "few rows, truncated"),
+        "sparing": sparing(folder / "sparing"),
+        "computed again": computed_again(folder / "computed again"),
+    }
     run(folder / "begun by one", 1)
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(JOB), str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(JOB.parent), "OMP_NUM_THREADS": "1"}
@@ -48,7 +55,7 @@ def test_two_processes_learn_what_one_does(ended: dict[str, Any]) -> None:
 
 def test_both_processes_end_with_the_same_bits(ended: dict[str, Any]) -> None:
     first, second = ended["workers"]
-    for name in ("whole", "begun by one", "truncated"):
+    for name in ("whole", "begun by one", "truncated", "few rows", "few rows, truncated", "sparing"):
         assert first[name]["weights"] == second[name]["weights"]
 
 
@@ -62,6 +69,35 @@ def test_a_run_of_two_goes_on_with_one(ended: dict[str, Any]) -> None:
 
 def test_windows_are_shared_too(ended: dict[str, Any]) -> None:
     check_alike(ended["workers"][0]["truncated"], ended["truncated by one"])
+
+
+@pytest.mark.parametrize("name", ["few rows", "few rows, truncated"])
+def test_a_worker_without_a_row_takes_part(name: str, ended: dict[str, Any]) -> None:
+    for worker in ended["workers"]:
+        check_alike(worker[name], ended[name])
+        assert [tuple(step) for step in worker[name]["steps"]] == ended[name]["steps"], "each row counts once"
+
+
+def test_a_parameter_may_go_unused(ended: dict[str, Any]) -> None:
+    """Everywhere or on one worker, always or now and then; and `measure` is given the model itself."""
+    check_alike(ended["workers"][0]["sparing"], ended["sparing"])
+
+
+def test_what_is_computed_again_is_not_unused(ended: dict[str, Any]) -> None:
+    check_alike(ended["workers"][0]["computed again"], ended["computed again"])
+
+
+def test_a_loss_without_a_gradient_is_found_by_all(ended: dict[str, Any]) -> None:
+    for worker in ended["workers"]:
+        assert worker["without a gradient"].startswith("the loss has no gradient: got a loss of numbers alone")
+
+
+def test_a_loop_of_ones_own_would_count_rows_twice(ended: dict[str, Any]) -> None:
+    for worker in ended["workers"]:
+        assert worker["a loop of one's own"] == (
+            "a batch has fewer rows than there are workers: got 1 row, expected at least 2. "
+            "Raise `batch_size`, or use fewer workers."
+        )
 
 
 def test_the_work_is_shared_fairly(ended: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -20,6 +21,8 @@ from throughtime.cli._mistakes import Mistake, mistake
 USAGE_ERROR = 2
 INTERRUPTED = 130
 LEAVE = "Leave it out for a good default."
+# Seconds within which torchrun ends all workers once one of them has failed.
+A_MOMENT = 3.0
 
 
 def stop(message: str, code: int = USAGE_ERROR) -> NoReturn:
@@ -30,12 +33,22 @@ def stop(message: str, code: int = USAGE_ERROR) -> NoReturn:
 
 def _report(message: str) -> None:
     """Print an error as one line, brackets and long paths as they are."""
+    if not _is_first_worker():
+        # Most mistakes all workers find, and the first one says so. What it has not found will still be said.
+        time.sleep(A_MOMENT)
     line = Text.assemble(("Error:", "bold red"), " ", message)
     Console(stderr=True).print(line, soft_wrap=True)
 
 
+def _is_first_worker() -> bool:
+    """What torchrun says, if it has started us: torch itself may not be there yet."""
+    return "LOCAL_RANK" not in os.environ or os.environ.get("RANK", "0") == "0"
+
+
 def say_interrupted() -> None:
-    """One line, over the ^C that a terminal echoes."""
+    """One line, over the ^C that a terminal echoes; of several workers, the first one's."""
+    if not _is_first_worker():
+        return
     console = Console(stderr=True)
     console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
     console.print("[yellow]Interrupted[/]")

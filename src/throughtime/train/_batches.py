@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from throughtime._errors import check_positive_int, problem, shape_of, type_name
-from throughtime.train._workers import this_worker
+from throughtime.train._workers import Worker, this_worker
 
 
 class Batch(NamedTuple):
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     def to(self, device: torch.device | str) -> Batch:
         """The batch on a device."""
         moved: list[Any] = [None if part is None else part.to(device) for part in self]
-        return Batch(*moved)
+        return type(self)(*moved)
 
     def windows(self, size: int) -> Iterator[Batch]:
         """The batch cut along time into pieces of at most `size` steps, for truncated backpropagation.
@@ -59,15 +59,27 @@ class Batch(NamedTuple):
             lengths = (self.lengths - start).clamp(0, size)
             piece = slice(start, start + size)
             targets = None if self.targets is None else self.targets[:, piece]
-            yield Batch(self.inputs[:, piece], lengths, targets, lengths)
+            yield type(self)(self.inputs[:, piece], lengths, targets, lengths)
 
 
-def brought(batch: Any, device: torch.device) -> Any:
-    """A batch, or whatever somebody's loader gives in its place, on a device."""
+class StandIn(Batch):
+    """What a worker gets for which no row is left: rows that another worker has too, and that count there alone.
+
+    So all workers take part in every step, with batches that any model takes.
+    """
+
+    __slots__ = ()
+
+
+def brought(batch: Any, device: torch.device, *, lent: bool = False) -> Any:
+    """A batch, or whatever somebody's loader gives in its place, on a device; a stand-in if it is lent."""
     if not hasattr(batch, "to"):
         what, fix = "there is no batch among the batches", "Use `tt.train.loader`, or `collate_fn=tt.train.pad`."
         raise TypeError(problem(what, got=type_name(batch), expected="a tt.train.Batch, or the like", fix=fix))
-    return batch.to(device)
+    if lent and type(batch) is not Batch:
+        what, fix = "a batch has fewer rows than there are workers", "Raise `batch_size`, or use fewer workers."
+        raise TypeError(problem(what, got=type_name(batch), expected="a tt.train.Batch for that", fix=fix))
+    return (StandIn(*batch) if lent else batch).to(device)
 
 
 def pad(examples: Sequence[Any]) -> Batch:
@@ -156,6 +168,15 @@ def streams(sequence: Any, batch_size: int) -> Batch:
     >>> batch.inputs.tolist(), batch.targets.tolist()
     ([[0, 1, 2, 3], [4, 5, 6, 7]], [[1, 2, 3, 4], [5, 6, 7, 8]])
     """
+    batch, worker = side_by_side(sequence, batch_size), this_worker()
+    if len(batch.lengths) < worker.size:
+        what, fix = "there are fewer streams than workers", "Raise `batch_size`, or use fewer workers."
+        raise ValueError(problem(what, got=len(batch.lengths), expected=f"at least {worker.size}", fix=fix))
+    return share_of(batch, worker)
+
+
+def side_by_side(sequence: Any, batch_size: int) -> Batch:
+    """The streams of all workers."""
     whole, rows = torch.as_tensor(sequence), check_positive_int("batch_size", batch_size)
     time = (len(whole) - 1) // rows if whole.ndim else 0
     if time < 1:
@@ -163,10 +184,13 @@ def streams(sequence: Any, batch_size: int) -> Batch:
         expected, fix = f"at least {rows + 1} steps", "Pass a longer sequence, or a smaller `batch_size`."
         raise ValueError(problem("`sequence` is too short for so many streams", got=got, expected=expected, fix=fix))
     inputs, targets = (whole[shift : shift + rows * time].unflatten(0, (rows, time)) for shift in (0, 1))
-    worker = this_worker()
-    if rows < worker.size:
-        what, fix = "there are fewer streams than workers", "Raise `batch_size`, or use fewer workers."
-        raise ValueError(problem(what, got=rows, expected=f"at least {worker.size}", fix=fix))
-    inputs, targets = inputs[worker.rank :: worker.size], targets[worker.rank :: worker.size]
-    lengths = torch.full((len(inputs),), time)
+    lengths = torch.full((rows,), time)
     return Batch(inputs, lengths, targets, lengths)
+
+
+def share_of(batch: Batch, worker: Worker) -> Batch:
+    """A worker's rows of a batch; where none is left for it, the first row stands in."""
+    is_left_out = worker.rank >= len(batch.lengths)
+    rows = slice(1) if is_left_out else slice(worker.rank, None, worker.size)
+    mine: list[Any] = [None if part is None else part[rows] for part in batch]
+    return StandIn(*mine) if is_left_out else Batch(*mine)

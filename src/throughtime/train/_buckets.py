@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,7 +26,8 @@ class Buckets(Sampler[list[int]]):
 
     With several `workers` (by default those of `torch.distributed`), each takes its part of every batch, dealt out so
     that all have about the same number of steps to do. So `batch_size` is that of all workers together, and another
-    number of workers sees the same batches.
+    number of workers sees the same batches. `fit` and `evaluate` also take batches with fewer rows than there are
+    workers, by `lend`.
 
     >>> import throughtime as tt
     >>> batches = tt.train.Buckets([5, 1, 5, 2, 1, 4], batch_size=2, shuffle=False)
@@ -54,19 +56,12 @@ class Buckets(Sampler[list[int]]):
         here = this_worker()
         self.workers = here.size if workers is None else check_positive_int("workers", workers)
         self.rank = here.rank if rank is None else check_positive_int("rank", rank, minimum=0)
-        self._epoch, self._start = 0, 0
-        self._check_shares()
-
-    def _check_shares(self) -> None:
+        self._epoch, self._start, self._lends = 0, 0, False
         if self.rank >= self.workers:
             fix = "Count from 0."
             raise ValueError(
                 problem("`rank` is no worker", got=self.rank, expected=f"below workers={self.workers}", fix=fix)
             )
-        smallest = len(self.lengths) // len(self)
-        if smallest < self.workers:
-            what, fix = "a batch has fewer rows than there are workers", "Raise `batch_size`, or use fewer workers."
-            raise ValueError(problem(what, got=f"{smallest} rows", expected=f"at least {self.workers}", fix=fix))
 
     def set_epoch(self, epoch: int) -> None:
         """Order everything anew, as in this epoch of every run with the same seed."""
@@ -76,11 +71,25 @@ class Buckets(Sampler[list[int]]):
         """Let the next iteration begin after so many batches, where a run was interrupted."""
         self._start = check_positive_int("batches", batches, minimum=0)
 
+    def lend(self) -> list[bool]:
+        """Let the next iteration give a worker for which no row is left one that another has: in which of its batches.
+
+        Such a batch must not be counted, so an iteration refuses it unless this was called before.
+        """
+        self._lends = True
+        if self._fewest >= self.workers:
+            return []
+        return [self.rank >= len(batch) for batch in self._batches()[self._start :]]
+
     def __len__(self) -> int:
         return math.ceil(len(self.lengths) / self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        start, self._start = self._start, 0
+        (start, lends), self._start, self._lends = (self._start, self._lends), 0, False
+        if not lends and self._fewest < self.workers:
+            what, fix = "a batch has fewer rows than there are workers", "Raise `batch_size`, or use fewer workers."
+            got = f"{self._fewest} row{'' if self._fewest == 1 else 's'}"
+            raise ValueError(problem(what, got=got, expected=f"at least {self.workers}", fix=fix))
         for batch in self._batches()[start:]:
             yield self._share(batch).tolist()
 
@@ -93,6 +102,11 @@ class Buckets(Sampler[list[int]]):
     def padding_at_random(self) -> float:
         """The same, if sequences met by chance alone."""
         return self._padding(np.array_split(np.random.default_rng(self.seed).permutation(len(self.lengths)), len(self)))
+
+    @property
+    def _fewest(self) -> int:
+        """The rows of the smallest batch."""
+        return len(self.lengths) // len(self)
 
     def _padding(self, batches: list[np.ndarray]) -> float:
         padded = sum(int(self.lengths[batch].max()) * len(batch) for batch in batches)
@@ -114,9 +128,17 @@ class Buckets(Sampler[list[int]]):
         if self.workers == 1:
             return batch
         longest_first = batch[np.argsort(-self.lengths[batch], kind="stable")]
+        if self.rank >= len(batch):
+            return longest_first[-1:]
         places = np.arange(len(batch)) % (2 * self.workers)
         mine = np.minimum(places, 2 * self.workers - 1 - places) == self.rank
         return np.asarray(longest_first[mine])
+
+
+def lent_by(batches: Any) -> Iterator[bool]:
+    """Whether each batch of the next iteration is lent; nobody but `Buckets` does that."""
+    sampler = getattr(batches, "batch_sampler", None)
+    return itertools.chain(sampler.lend() if isinstance(sampler, Buckets) else (), itertools.repeat(False))
 
 
 def _check_lengths(lengths: Any) -> np.ndarray:

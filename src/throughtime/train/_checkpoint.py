@@ -62,7 +62,7 @@ def load_weights(model: nn.Module, path: Path | str) -> None:
     ...     print(error)
     the weights cannot be read: got no such file, expected a safetensors file. Check the path.
     """
-    set_weights(model, _read(Path(path), "the weights"))
+    set_weights(model, _read(Path(path)))
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -74,6 +74,12 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def set_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Put copies of `weights` into the model, or say what does not fit."""
+    check_weights(model, weights)
+    model.load_state_dict(weights, strict=False)
+
+
+def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Say what does not fit, if anything does not."""
     own = model.state_dict(keep_vars=True)
     present = {id(own[name]) for name in weights if name in own}
     missing = [name for name, tensor in own.items() if id(tensor) not in present]
@@ -90,7 +96,6 @@ def set_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
             raise ValueError(
                 problem("the weights do not fit", got=f"a file that {what} {names[0]}", expected=expected, fix=fix)
             )
-    model.load_state_dict(weights, strict=False)
 
 
 class Checkpoints:
@@ -135,10 +140,28 @@ class Checkpoints:
         path = latest_checkpoint(self.folder)
         if path is None:
             return None
-        words = _read_words(path / STATE)
-        best = _read(path / BEST, "the checkpoint") if (path / BEST).exists() else None
-        state: dict[str, Any] = decode(words, _read(path / TENSORS, "the checkpoint"))
-        return _read(path / MODEL, "the checkpoint"), best, state
+        best = self._read(path / BEST) if (path / BEST).exists() else None
+        words, tensors = self._read(path / STATE), self._read(path / TENSORS)
+        try:
+            state: dict[str, Any] = decode(words, tensors)
+        except KeyError as error:
+            raise self._unreadable(path / TENSORS, f"no tensor {error}") from None
+        return self._read(path / MODEL), best, state
+
+    def _read(self, path: Path) -> Any:
+        """A file of a checkpoint."""
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.name == STATE else load_file(path)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise self._unreadable(path, error) from None
+
+    def _unreadable(self, path: Path, why: object) -> InvalidArgumentError:
+        """A kill leaves no such thing: the disk has lost something, and somebody should know before a run goes on."""
+        before = _in_order(self.folder)[:-1]
+        way = f"from {before[-1].name}" if before else "from the beginning"
+        what, expected = "the checkpoint cannot be read", "the file as it was written"
+        fix = f"Remove the folder {path.parent} to go on {way}."
+        return InvalidArgumentError(problem(what, got=f"{path}: {why}", expected=expected, fix=fix))
 
     def _thin_out(self) -> None:
         for path in _in_order(self.folder)[: -self._keep]:
@@ -147,27 +170,24 @@ class Checkpoints:
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+    # What safetensors makes is for its owner alone; what Python makes is for whom the umask says.
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(tensors, path)
+        path.chmod(mode)
     except SafetensorError as error:
         # A disk that is full is no matter of the format.
         code = re.search(r"os error (\d+)", str(error))
         raise OSError(*((int(code[1]), os.strerror(int(code[1]))) if code else (None, str(error))), str(path)) from None
 
 
-def _read(path: Path, what: str) -> dict[str, Tensor]:
+def _read(path: Path) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
-        got = path if isinstance(error, FileNotFoundError) else f"{path}: {error}"
-        message = problem(f"{what} cannot be read", got=got, expected="a safetensors file", fix="Check the path.")
+        is_there = not isinstance(error, FileNotFoundError)
+        got, fix = (f"{path}: {error}", "Take another file.") if is_there else (path, "Check the path.")
+        message = problem("the weights cannot be read", got=got, expected="a safetensors file", fix=fix)
         raise InvalidArgumentError(message) from None
     return tensors
-
-
-def _read_words(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        what, fix = "the checkpoint cannot be read", "Delete its folder: a run goes on from the one before."
-        raise InvalidArgumentError(problem(what, got=f"{path}: {error}", expected="JSON", fix=fix)) from None

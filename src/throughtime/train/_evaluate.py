@@ -10,7 +10,8 @@ from torch import nn
 from throughtime._errors import problem, type_name
 from throughtime.train._arguments import check_model, check_precision, check_truncate
 from throughtime.train._batches import brought
-from throughtime.train._measure import Measure, Sums, autocast, measured_by, model_device, together, windows_of
+from throughtime.train._buckets import lent_by
+from throughtime.train._measure import Measure, Sums, autocast, measured_by, model_device, sums_of, windows_of
 from throughtime.train._workers import Worker, this_worker
 
 
@@ -46,12 +47,13 @@ def evaluate(
     sums, seen = Sums({}), False
     try:
         with torch.no_grad():
-            for batch in batches:
+            lent = lent_by(batches)
+            for batch, is_lent in zip(batches, lent, strict=False):
                 seen, state = True, None
-                for window in windows_of(brought(batch, device), truncate, alone):
+                for window in windows_of(brought(batch, device, lent=is_lent), truncate, alone):
                     with autocast(device, precision):
                         measured, state = measured_by(measure, model, window, state, carry=truncate is not None)
-                    sums = sums.plus(together(measured, window, alone))
+                    sums = sums.plus(sums_of(measured, window))
     finally:
         for module, was_training in modes:
             module.training = was_training

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from throughtime._errors import problem, type_name
-from throughtime.train._batches import Batch
+from throughtime.train._batches import Batch, StandIn
 from throughtime.train._means import Mean
 from throughtime.train._workers import Worker, largest, summed
 
@@ -38,14 +38,17 @@ class Sums(NamedTuple):
 
     def over_all(self, worker: Worker) -> Sums:
         """Those of all workers."""
+        return self.over_all_with([], worker)[0]
+
+    def over_all_with(self, more: list[float], worker: Worker) -> tuple[Sums, list[float]]:
+        """Those of all workers, and more numbers summed on the same way: that workers meet is what takes time."""
         if worker.size == 1:
-            return self
-        flat = torch.tensor(
-            [*(part for pair in self.metrics.values() for part in pair), *self[1:]], dtype=torch.float64
-        )
-        *numbers, rows, steps, padded_steps = summed(flat.to(worker.device), worker).tolist()
+            return self, more
+        mine = [*(part for pair in self.metrics.values() for part in pair), *self[1:], *more]
+        found = summed(torch.tensor(mine, dtype=torch.float64).to(worker.device), worker).tolist()
+        numbers, sizes = found[: 2 * len(self.metrics)], found[2 * len(self.metrics) :]
         metrics = dict(zip(self.metrics, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
-        return Sums(metrics, int(rows), int(steps), int(padded_steps))
+        return Sums(metrics, *map(int, sizes[:3])), sizes[3:]
 
     def means(self) -> dict[str, float]:
         """The metrics."""
@@ -69,13 +72,18 @@ def measured_by(measure: Measure, model: Any, batch: Batch, state: Any, *, carry
     if "loss" not in measured:
         what, fix = "`measure` gave no loss", 'Call what is to be made small "loss".'
         raise ValueError(problem(what, got=sorted(measured), expected='"loss" among them', fix=fix))
+    if isinstance(batch, StandIn):
+        # Another worker counts it; here it is known what the metrics are called, and no more.
+        measured = {name: Mean(torch.zeros(()), 0) for name in measured}
     return measured, state
 
 
-def together(measured: dict[str, Mean], batch: Batch, worker: Worker) -> Sums:
-    """The sums of all workers; a look at the numbers, for which a GPU has to finish its work."""
+def sums_of(measured: dict[str, Mean], batch: Batch) -> Sums:
+    """What a batch was measured by, in plain numbers, for which a GPU has to finish its work."""
     metrics = {name: (_number(mean.total), _number(mean.count)) for name, mean in measured.items()}
-    return Sums(metrics, len(batch.lengths), batch.steps, batch.padded_steps).over_all(worker)
+    if isinstance(batch, StandIn):
+        return Sums(metrics)
+    return Sums(metrics, len(batch.lengths), batch.steps, batch.padded_steps)
 
 
 def windows_of(batch: Batch, truncate: int | None, worker: Worker) -> list[Batch]:

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from throughtime import _nest
 from throughtime._errors import problem
 from throughtime.train._batches import Batch, brought
+from throughtime.train._buckets import lent_by
 from throughtime.train._checkpoint import Checkpoints, weights_of
 from throughtime.train._evaluate import evaluate
 from throughtime.train._measure import Measure, Sums, measured_by, windows_of
@@ -139,12 +140,12 @@ class Run:
         elif hasattr(sampler, "skip"):
             sampler.skip(gone)
             gone = 0
-        batches = iter(self.train)
+        lent, batches = lent_by(self.train), iter(self.train)
         for _ in range(gone):
             next(batches)
         self._restore_random()
-        for batch in batches:
-            yield brought(batch, self._stepper.device)
+        for batch, is_lent in zip(batches, lent, strict=False):
+            yield brought(batch, self._stepper.device, lent=is_lent)
 
     def _state_before(self, first: Batch) -> Any:
         """The state to start a window from."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from throughtime._errors import InvalidArgumentError, problem
-from throughtime.train._checkpoint import Checkpoints, set_weights, weights_of
+from throughtime.train._buckets import Buckets
+from throughtime.train._checkpoint import Checkpoints, check_weights, set_weights, weights_of
 from throughtime.train._measure import Sums
 from throughtime.train._randomness import of_its_own, random_state, set_random_state
 from throughtime.train._workers import Worker, gathered, wait_for_all
@@ -63,6 +64,8 @@ class Snapshots:
                 "place": asdict(place) | {"sums": list(place.sums)},
                 "stopped_early": snapshot.stopped_early,
                 "batches": len(self.train),
+                "kinds": self._kinds(),
+                "buckets": self._buckets(),
                 "optimizer": self.optimizer.state_dict(),
                 "schedule": None if self.schedule is None else self.schedule.state_dict(),
                 "scaler": self.scaler.state_dict(),
@@ -78,12 +81,7 @@ class Snapshots:
         if loaded is None:
             return None
         weights, best, state = loaded
-        if state["batches"] != len(self.train):
-            what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
-            expected = f"{state['batches']} batches"
-            raise InvalidArgumentError(problem(what, got=len(self.train), expected=expected, fix=fix))
-        _check_begun("schedule", now=self.schedule is not None, before=state["schedule"] is not None)
-        _check_begun("precision=torch.float16", now=self.scaler.is_enabled(), before=bool(state["scaler"]))
+        self._check(weights, state)
         set_weights(self.model, weights)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
@@ -93,6 +91,36 @@ class Snapshots:
         place = Place(**state["place"] | {"sums": Sums(*state["place"]["sums"])})
         return Snapshot(place, best, state["carried"], state["stopped_early"]), self._random(state["random"])
 
+    def _check(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Refuse to go on with anything that the run did not begin with; versions before wrote less of it down."""
+        if state["batches"] != len(self.train):
+            what, fix = "the run was trained on other batches", "Use the same data and batch size, or another folder."
+            expected = f"{state['batches']} batches"
+            raise InvalidArgumentError(problem(what, got=len(self.train), expected=expected, fix=fix))
+        _check_same("the run was trained on other batches", self._buckets(), state.get("buckets"))
+        _check_begun("schedule", now=self.schedule is not None, before=state["schedule"] is not None)
+        _check_begun("precision=torch.float16", now=self.scaler.is_enabled(), before=bool(state["scaler"]))
+        _check_same("the run began otherwise", self._kinds(), state.get("kinds"))
+        check_weights(self.model, weights)
+        now, before = map(_group_sizes, (self.optimizer.state_dict(), state["optimizer"]))
+        _check_same("the run began otherwise", {"parameters a group": now}, {"parameters a group": before})
+
+    def _kinds(self) -> dict[str, str | None]:
+        return {"optimizer": type(self.optimizer).__name__, "schedule": _schedule_name(self.schedule)}
+
+    def _buckets(self) -> dict[str, Any] | None:
+        """What decides which sequences meet; not the size of batches, of which only the number matters."""
+        sampler = getattr(self.train, "batch_sampler", None)
+        if not isinstance(sampler, Buckets):
+            return None
+        return {
+            "seed": sampler.seed,
+            "shuffle": sampler.shuffle,
+            "jitter": float(sampler.jitter),
+            "sequences": len(sampler.lengths),
+            "steps": int(sampler.lengths.sum()),
+        }
+
     def _random(self, everyones: list[dict[str, Tensor]]) -> dict[str, Tensor] | None:
         """This worker's random numbers."""
         if self.worker.rank < len(everyones):
@@ -101,6 +129,30 @@ class Snapshots:
         set_random_state(self.model, everyones[0], self.device)
         of_its_own(self.worker.rank)
         return None
+
+
+def _schedule_name(schedule: Any) -> str | None:
+    """The class of a schedule, with those of the schedules inside it."""
+    if schedule is None:
+        return None
+    parts = [str(_schedule_name(part)) for part in getattr(schedule, "_schedulers", ())]
+    return type(schedule).__name__ + (f"({', '.join(parts)})" if parts else "")
+
+
+def _group_sizes(optimizer: dict[str, Any]) -> list[int]:
+    return [len(group["params"]) for group in optimizer["param_groups"]]
+
+
+def _check_same(what: str, now: dict[str, Any] | None, before: dict[str, Any] | None) -> None:
+    """Refuse to go on where something has another value than the run began with."""
+    for name, value in (now or {}).items():
+        if before is not None and value != before[name]:
+            got, expected, fix = (
+                f"{name} {value}",
+                f"{name} {before[name]}",
+                "Go on as it began, or use another folder.",
+            )
+            raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
 
 
 def _check_begun(name: str, *, now: bool, before: bool) -> None:

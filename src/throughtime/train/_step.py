@@ -15,7 +15,7 @@ from throughtime._errors import InvalidArgumentError, problem
 from throughtime._tensors import is_lazy
 from throughtime.train._batches import Batch
 from throughtime.train._means import Mean
-from throughtime.train._measure import Measure, Sums, autocast, measured_by, model_device, together
+from throughtime.train._measure import Measure, Sums, autocast, measured_by, model_device, sums_of
 from throughtime.train._workers import Worker
 
 
@@ -44,19 +44,25 @@ class Stepper:
         self.device = model_device(model)
         # Small gradients vanish in float16 unless the loss is scaled up; the other dtypes have the range.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision is torch.float16)
-        self._model, self._measure, self._optimizer, self._worker = model, measure, optimizer, worker
-        self._clip_norm, self._precision, self._carry = clip_norm, precision, carry
-        self._net = _distributed(model, worker)
+        self._model, self._optimizer, self._worker = model, optimizer, worker
+        self._clip_norm, self._precision = clip_norm, precision
+        self._measured = _distributed(_Measured(model, measure, carry=carry), worker)
+        # What workers share the gradients of.
+        shared = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._shared = shared if worker.size > 1 else []
 
     def step(self, batch: Batch, state: Any) -> Outcome:
         """Learn from a batch."""
         with autocast(self.device, self._precision):
-            measured, state = measured_by(self._measure, self._net, batch, state, carry=self._carry)
-        sums = together(measured, batch, self._worker)
+            measured, state = self._measured(batch, state)
+        reached = _reached_by(measured["loss"].total, self._shared)
+        sums, reached_by = sums_of(measured, batch).over_all_with(reached, self._worker)
         self._check_finite(sums)
-        loss = self.scaler.scale(self._local_loss(measured["loss"], sums))
+        self._check_gradient(measured["loss"], reached_by)
+        loss = self.scaler.scale(self._local_loss(measured["loss"], sums, reached))
         with backwards_here(self.device):
             loss.backward()
+        self._forget_unreached(reached_by)
         self.scaler.unscale_(self._optimizer)
         norm = self._clip()
         self.scaler.step(self._optimizer)
@@ -75,19 +81,28 @@ class Stepper:
             nn.utils.clip_grads_with_norm_(parameters, self._clip_norm, norm)
         return length
 
-    def _local_loss(self, loss: Mean, sums: Sums) -> Tensor:
+    def _local_loss(self, loss: Mean, sums: Sums, reached: list[float]) -> Tensor:
         """This worker's part of the mean over all of them; DistributedDataParallel divides by their number."""
         _, count = sums.metrics["loss"]
         local = loss.total * (self._worker.size / (count or 1.0))
-        if self._worker.size > 1 and not local.requires_grad:
-            # A worker without real steps takes part in the sum of the gradients all the same.
-            for parameter in self._net.parameters():
+        for parameter, is_reached in zip(self._shared, reached, strict=True):
+            if not is_reached:
+                # All workers wait for the gradients of all: one without a row, or without a use for a parameter,
+                # gives zeros.
                 local = local + 0 * parameter.sum()
-        if not local.requires_grad:
+        return local
+
+    def _check_gradient(self, loss: Mean, reached_by: list[float]) -> None:
+        if not (any(reached_by) if self._shared else loss.total.requires_grad):
             what, fix = "the loss has no gradient", "Compute it from the model, without `detach` or `no_grad`."
             got, expected = "a loss of numbers alone", "one to learn from"
             raise InvalidArgumentError(problem(what, got=got, expected=expected, fix=fix))
-        return local
+
+    def _forget_unreached(self, reached_by: list[float]) -> None:
+        """A parameter that no worker used has no gradient, as with one worker: an optimiser leaves it alone."""
+        for parameter, count in zip(self._shared, reached_by, strict=True):
+            if not count:
+                parameter.grad = None
 
     def _check_finite(self, sums: Sums) -> None:
         total, _ = sums.metrics["loss"]
@@ -102,13 +117,40 @@ def backwards_here(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autograd.set_multithreading_enabled(False) if device.type == "cuda" else nullcontext()
 
 
-def _distributed(model: nn.Module, worker: Worker) -> nn.Module:
+class _Measured(nn.Module):
+    """A model as it is measured. This is what workers share, so that `measure` is given the model itself."""
+
+    def __init__(self, model: nn.Module, measure: Measure, *, carry: bool) -> None:
+        super().__init__()
+        self._model, self._measure, self._carry = model, measure, carry
+
+    def forward(self, batch: Batch, state: Any) -> tuple[dict[str, Mean], Any]:
+        """Metrics, and the next state if one is carried."""
+        return measured_by(self._measure, self._model, batch, state, carry=self._carry)
+
+
+def _reached_by(loss: Tensor, parameters: list[nn.Parameter]) -> list[float]:
+    """1 for each parameter that the backward pass of a loss comes to, 0 for the others."""
+    left, seen, nodes = set(map(id, parameters)), set(), [loss.grad_fn]
+    while nodes and left:
+        node = nodes.pop()
+        if type(node).__name__ == "CheckpointFunctionBackward":
+            # `torch.utils.checkpoint(use_reentrant=True)`: what lies behind is made only in the backward pass.
+            return [1.0] * len(parameters)
+        if node is not None and node not in seen:
+            seen.add(node)
+            left.discard(id(getattr(node, "variable", None)))
+            nodes.extend(following for following, _ in node.next_functions)
+    return [float(id(parameter) not in left) for parameter in parameters]
+
+
+def _distributed(measured: _Measured, worker: Worker) -> nn.Module:
     if worker.size == 1:
-        return model
-    if any(map(is_lazy, model.parameters())):
+        return measured
+    if any(map(is_lazy, measured.parameters())):
         what, fix = "several workers need a model whose parameters exist", "Make its cells with `input_size=`."
         raise ValueError(problem(what, got="parameters to be made", expected="a built model", fix=fix))
-    return DistributedDataParallel(model)
+    return DistributedDataParallel(measured)
 
 
 def _detached(leaf: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from throughtime._errors import check_flag
 from throughtime.train._records import Epoch, History, Step
 
 MOST_LINES = 100
@@ -36,17 +37,18 @@ class Progress(Watcher):
     """A bar with rate (of sequences' own steps) and remaining time on a terminal, and a line an epoch that stays.
 
     Of more than a hundred epochs, only so many have a line that one can read them. `console` is that of rich; by
-    default, standard output.
+    default, standard output. An epoch better than all before is marked, unless with `mark_best=False`.
 
     >>> import throughtime as tt
     >>> progress = tt.train.Progress()
     """
 
-    def __init__(self, console: Any = None) -> None:
+    def __init__(self, console: Any = None, *, mark_best: bool = True) -> None:
         # Rich is slow to import, and most programs never show a bar.
         from rich.console import Console  # noqa: PLC0415
 
         self._console = console or Console(highlight=False)
+        self._mark_best = check_flag("mark_best", mark_best)
         self._bar: Any = None
         self._task: Any = None
         self._epochs = self._steps = 0
@@ -96,9 +98,8 @@ class Progress(Watcher):
         values = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         width = len(str(self._epochs))
         line = f"epoch {epoch.number:{width}}/{self._epochs}  {values}  {epoch.seconds:.1f} s"
-        self._console.print(
-            line + ("  best" if epoch.best and epoch.valid else ""), markup=False, highlight=False, soft_wrap=True
-        )
+        mark = "  best" if self._mark_best and epoch.best and epoch.valid else ""
+        self._console.print(line + mark, markup=False, highlight=False, soft_wrap=True)
 
     def end(self, history: History) -> None:
         """Take the bar away."""

@@ -57,9 +57,7 @@ def measure_translation(model: Any, batch: tt.train.Batch) -> dict[str, tt.train
     """Loss and accuracy over tokens, the end included."""
     assert batch.targets is not None
     assert batch.target_lengths is not None
-    # With several workers the model is inside another.
-    bare = getattr(model, "module", model)
-    written, wanted, lengths = shifted(batch.targets, batch.target_lengths, bare.begin, bare.end)
+    written, wanted, lengths = shifted(batch.targets, batch.target_lengths, model.begin, model.end)
     scores = model(batch.inputs, batch.lengths, written, lengths)
     return {
         "loss": tt.train.cross_entropy(scores, wanted, lengths, label_smoothing=0.1 if model.training else 0.0),

@@ -14,6 +14,8 @@ from throughtime.cli._numbers import counted
 from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
 from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
 from throughtime.cli.tasks._recipe import Recipe
+from throughtime.train._batches import share_of, side_by_side
+from throughtime.train._workers import this_worker
 
 # A long series is learned in overlapping windows: many short ways back instead of one that never ends.
 WINDOW = 256
@@ -85,6 +87,8 @@ def _streams(examples: Examples, recipe: Recipe) -> Batches:
             fix="Give more text.",
         )
     rows = max(1, min(recipe.batch_size, len(learned) // (4 * (recipe.truncate or 64))))
-    train = tt.train.streams(learned, rows)
-    test = tt.train.streams(held_out, max(1, min(STREAMS, len(held_out) // 200)))
+    # Of a short text there may be fewer streams than workers, and each stream counts once all the same.
+    worker = this_worker()
+    train = share_of(side_by_side(learned, rows), worker)
+    test = share_of(side_by_side(held_out, max(1, min(STREAMS, len(held_out) // 200))), worker)
     return Batches([train], [test], -(-train.inputs.shape[1] // (recipe.truncate or 64)))

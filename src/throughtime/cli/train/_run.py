@@ -216,7 +216,8 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
             folder=folder,
             checkpoint_every=min(max(batches.steps, CHECKPOINT_EVERY[0]), CHECKPOINT_EVERY[1]),
             resume=True,
-            watchers=[tt.train.Progress(console)],
+            # The learning rate falls to nothing: the last weights are kept, whichever epoch was the best.
+            watchers=[tt.train.Progress(console, mark_best=False)],
         )
     except tt.InvalidArgumentError as error:
         raise Mistake(str(error)) from None
