@@ -322,5 +322,7 @@ def _translations(
         result = [*("?" if place == 0 else target.categories[place - 1] for place in right.tolist()), "■"]
         name = source.join(tokens)
         report.add_attention(name, states.alignments[row, : len(result), : len(tokens)], tokens, result)
-        report.add_through_time(name, {"Reading forwards": _part(inside, row, len(tokens))}, labels=tokens)
+        layer = {"Reading forwards": _part(inside, row, len(tokens))}
+        # What is written looks back at all that was read.
+        report.add_through_time(name, layer, labels=tokens, every_step=True)
     return Reading(model.writer, x, lengths, state)

@@ -388,7 +388,7 @@
   };
 
   const attention = (list) => {
-    const node = section("attention", "Where it looks", "A row for each thing written, a column for each thing read: the darker, the more the model looked there while writing. A path from corner to corner is an alignment that it found by itself.");
+    const node = section("attention", "Where it looks", "A row for each thing written, a column for each thing read: the fuller its colour, the more the model looked there while writing. A path from corner to corner is an alignment that it found by itself.");
     const place = make(node, "div"), box = make(node, "div");
     picker(place, list.map((one) => one.name), "sequence", (chosen) => {
       box.replaceChildren();
