@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import listed, refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables._table import CELLS, File, Piece, check_columns, is_number
 
 DELIMITERS = ",;\t|"

@@ -8,7 +8,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from torch import nn
 
-from throughtime.cli._numbers import counted
+from throughtime._words import counted
 from throughtime.cli.tables import Layout, Survey
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tasks._examples import Examples, left_out
