@@ -121,3 +121,31 @@ def test_sequences_of_one_length_are_told(lengths: list[int], said: str, tmp_pat
     found = found_in(tmp_path, lambda report: report.add_lengths(lengths))
     assert said in found["texts"]
     assert f"{sum(lengths)} real steps." in found["texts"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        ({0: 0.43}, " The first took 430 ms, and compiled the kernels."),
+        ({0: 0.43, 7: 0.5}, " Not drawn: 2 steps of up to 500 ms, the first among them: there kernels are compiled."),
+        ({7: 0.5}, " Not drawn: 1 step of up to 500 ms."),
+        ({}, ""),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("steps", [100, 2000])
+def test_steps_that_compile_are_told(steps: int, slow: dict[int, float], said: str, tmp_path: Path) -> None:
+    """However many there are: each of many that are shown is the mean of neighbours."""
+    run = history(1, steps)
+    for place, seconds in slow.items():
+        run.steps[place] = run.steps[place]._replace(seconds=seconds)
+    found = found_in(tmp_path, lambda report: report.add_history(run))
+    assert [text for text in found["texts"] if text.endswith(f"sequence steps a second, on average.{said}")]
+    times = [tip for edges in found["charts"] for tip in edges if "\ntime" in tip]
+    assert {tip.split("time")[1] for tip in times} == {"  10 ms"}
+
+
+def test_what_is_said_of_colours_is_true_in_the_dark(tmp_path: Path) -> None:
+    found = found_in(tmp_path, lambda report: report.add_attention("a", [[1.0]], ["a"], ["b"]))
+    assert not [text for text in found["texts"] if "darker" in text or "brighter" in text]
+    assert [text for text in found["texts"] if "the fuller its colour, the more the model looked" in text]

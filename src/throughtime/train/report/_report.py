@@ -21,6 +21,7 @@ from throughtime.train.report._numbers import (
     POINTS,
     as_array,
     confusions,
+    digits,
     histogram,
     lost,
     packed,
@@ -28,6 +29,7 @@ from throughtime.train.report._numbers import (
     share,
     shown_steps,
     thinned,
+    usual_times,
     whole_lengths,
 )
 from throughtime.train.report._verdict import gradient_verdict
@@ -71,7 +73,8 @@ class Report:
         steps, epochs = history.steps, history.epochs
         names = list(dict.fromkeys(name for epoch in epochs for name in (*epoch.train, *epoch.valid)))
         compared = dict(baselines or {})
-        shares = _places(steps)
+        shares, times = _places(steps), usual_times([step.seconds for step in steps])
+        usual = [step for step, is_usual in zip(steps, times.usual, strict=True) if is_usual]
         self._data["history"] = {
             "steps": {
                 "number": thinned([step.number for step in steps]),
@@ -79,7 +82,9 @@ class Report:
                 "epoch": thinned(shares),
                 "loss": thinned([step.metrics.get("loss", np.nan) for step in steps]),
                 "gradient": thinned([step.gradient_norm for step in steps]),
-                "seconds": thinned([step.seconds for step in steps]),
+                "timed": thinned([step.number for step in usual]),
+                "seconds": thinned([step.seconds for step in usual]),
+                "slow": {"count": times.slow, "longest": digits(times.longest), "first": times.first},
                 "memory": thinned([step.memory for step in steps]),
                 "learning_rate": thinned([step.learning_rate for step in steps]),
                 "lost": lost([step.gradient_norm for step in steps]),

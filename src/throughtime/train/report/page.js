@@ -439,14 +439,13 @@
     // Where there are many, each is the mean of neighbours, and so is its number.
     const x = steps.number.map(Math.round);
     const time = card(data.cards, "Time of a training step");
-    const [first, ...later] = steps.seconds.map((value) => value * 1000);
-    const most = Math.max(...known(later));
-    // The first step also compiles: the others are to be seen, and it is told.
-    const compiles = later.length > 1 && first > 3 * most;
-    const seconds = [{ name: "time", x: compiles ? x.slice(1) : x, y: compiles ? later : [first, ...later], color: "--a" }];
+    const { count, longest, first } = steps.slow, most = `${round(longest * 1000)} ms`;
+    const seconds = [{ name: "time", x: steps.timed.map(Math.round), y: steps.seconds.map((value) => value * 1000), color: "--a" }];
     curves(time.node, seconds, { xlabel: "training step", unit: "ms", low: 0, height: 210, label: "milliseconds a step" });
-    const apart = compiles ? ` The first took ${round(first)} ms, and compiled the kernels.` : "";
-    make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.${apart}`);
+    // Steps that compile would press all others flat: they are told.
+    const several = `Not drawn: ${counted(count, "step")} of up to ${most}${first ? ", the first among them: there kernels are compiled" : ""}.`;
+    const apart = !count ? "" : count === 1 && first ? ` The first took ${most}, and compiled the kernels.` : ` ${several}`;
+    tell(time.node, `${round(data.rate)} sequence steps a second, on average.${apart}`);
     const flow = card(data.cards, "Norm of the gradient, training step by step");
     curves(flow.node, [{ name: "gradient norm", x, y: steps.gradient, color: "--b" }], { xlabel: "training step", log: true, height: 210, label: "gradient norm by step" });
     if (steps.lost) tell(flow.node, `Not finite, and so not drawn: ${counted(steps.lost, "step")}.`);
