@@ -54,6 +54,8 @@ def test_helpers_of_numbers() -> None:
         ([0.97, 0.7, 1.0], "It arrives: about as large at the first step as at the last."),
         ([1.1, 1.0, 1.0], "It arrives: 1.1 times larger at the first step than at the last."),
         ([0.5, 0.7, 1.0], "It arrives: 2.0 times smaller at the first step than at the last."),
+        ([0.005, 0.7, 1.0], "It fades: 200 times smaller at the first step than at the last."),
+        ([200.0, 0.7, 1.0], "It grows: 200 times larger at the first step than at the last."),
         ([1e6, 1e3, 1.0], "It explodes: 1,000,000 times larger at the first step"),
         ([0.0, 1e-3, 1.0], "It vanishes: nothing is left of it at the first step."),
         (

@@ -19,6 +19,7 @@ from throughtime.cli.tasks._inputs import hidden
 from throughtime.cli.tasks._tasks import TASKS, weights_in
 from throughtime.cli.tasks._translator import shifted
 from throughtime.cli.train._batches import joined_text, windows_of
+from throughtime.cli.train._show import took
 
 if TYPE_CHECKING:
     from throughtime.cli.train._run import Plan
@@ -104,7 +105,7 @@ def _facts(plan: Plan, model: nn.Module, examples: Examples, history: tt.train.H
         "sequences": f"{sequences:,}",
         "weights": f"{weights_in(model):,}",
         "epochs": f"{len(history.epochs)}",
-        "time": f"{seconds:,.0f} s",
+        "time": took(seconds),
         "backend": backend,
     }
 

@@ -89,6 +89,11 @@ def _runs_of_alike(names: list[str], reasons: dict[str, str]) -> list[tuple[int,
     )
 
 
+def took(seconds: float) -> str:
+    """`0.4 s`, `1,200 s`."""
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
+
+
 def tested_on(examples: Examples) -> str:
     """What the figures are of."""
     count = len(examples.held_out or examples.train)

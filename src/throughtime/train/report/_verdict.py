@@ -11,6 +11,8 @@ from throughtime.train.report._numbers import as_array, lost
 # A gradient that falls or grows by more than this from end to end of a sequence deserves its name.
 FAR = 1e3
 NOTHING = 1e-30
+# By more than this it has changed so much that it should be said.
+MUCH = 30.0
 # By less than this it has not changed to speak of.
 NEARLY_ONE = 1.05
 # Nobody counts the digits of a number beyond this.
@@ -59,8 +61,9 @@ def _way_back(steps: np.ndarray[Any, Any], *, backwards: bool) -> str:
     factor = end / start
     if max(factor, 1 / factor) < NEARLY_ONE:
         return f"It arrives: about as large at the {first} step as at {last}.{silent}"
-    said = f"{factor:,.1f} times larger" if factor >= 1 else f"{1 / factor:,.1f} times smaller"
-    return f"It arrives: {said} at the {first} step than at {last}.{silent}"
+    times, how, much = (factor, "larger", "grows") if factor >= 1 else (1 / factor, "smaller", "fades")
+    said = f"It {much}: {times:,.0f}" if times > MUCH else f"It arrives: {times:,.1f}"
+    return f"{said} times {how} at the {first} step than at {last}.{silent}"
 
 
 def _left(start: float, end: float, first: str, last: str) -> str:
