@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,24 @@ def names(section: Any) -> list[str]:
 
 def is_weight_gradient(node: Any) -> bool:
     return node.name == "mm" and node.args[0].row_axis == 1
+
+
+def test_one_is_not_several() -> None:
+    cell = tt.GRUCell(1, input_size=1)
+    assert str(tt.explain(cell, torch.zeros(1, 1, 1))).splitlines()[0] == "GRUCell over 1 sequence of 1 step"
+    text = str(tt.explain(Doubling(), torch.zeros(1, 3, 1)))
+    assert "Doubling over 1 sequence of 3 steps" in text
+    assert not re.search(r"\b1 (FLOPs|bytes|sequences|steps|rows|blocks)\b", text)
+    assert "1 FLOP in the loop" in text
+
+
+class Doubling(tt.RNNCell):
+    """One operation a step."""
+
+    state_size = output_size = 1
+
+    def forward(self, inputs, state):
+        return state, state + inputs
 
 
 def test_a_plan_can_be_read() -> None:

@@ -9,8 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import throughtime as tt
 from cli_files import gestures, pairs, quickly, said
+from throughtime.cli._options import Columns
+from throughtime.cli.tables import open_table, survey
+from throughtime.cli.tables._guess import guess
+from throughtime.cli.tasks._examples import read_examples
+from throughtime.cli.tasks._recipe import default_shape
+from throughtime.cli.tasks._tasks import make_model
+from throughtime.cli.tasks._translator import measure_translation, shifted
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -77,3 +86,29 @@ def test_a_future_that_was_learned_from_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,x,split\n" + rows)
     forecasts = report_of(tmp_path / "a.csv")["forecasts"]
     assert {forecast["name"] for forecast in forecasts} == {f"sequence {name} (learned from)" for name in (1, 2, 3)}
+
+
+def test_what_is_read_last_is_learned_too(tmp_path: Path) -> None:
+    """A translator looks back at every step: there is a gradient at the last as well, and the page says so."""
+    layers = [layer for one in report_of(pairs(tmp_path / "a.tsv"))["through"] for layer in one["layers"]]
+    assert all(value > 0 for layer in layers for value in layer["gradient"])
+    assert all(layer["verdict"].startswith("The loss looks at every step") for layer in layers)
+
+
+def test_losses_of_a_translator_can_be_compared(tmp_path: Path) -> None:
+    """Plain is what is told, smoothed what is learned from."""
+    found = survey(open_table(pairs(tmp_path / "a.tsv")))
+    examples = read_examples(found.table, guess(found, Columns()).layout, together=True, seed=0)
+    model: Any = make_model(examples.layout, default_shape("translate", 36, 100, 1)._replace(units=8, dropout=0.0))
+    batch = tt.train.pad(examples.train[:9])
+    told = measure_translation(model.train(), batch)["loss"]
+    plain = measure_translation(model.eval(), batch)["loss"]
+    assert told.value.item() == plain.value.item()
+    written, wanted, lengths = shifted(batch.targets, batch.target_lengths, model.begin, model.end)
+    scores = model(batch.inputs, batch.lengths, written, lengths)
+    smoothed = tt.train.cross_entropy(scores, wanted, lengths, label_smoothing=0.1)
+    assert smoothed.value > plain.value
+    weights = list(model.parameters())
+    torch.testing.assert_close(
+        torch.autograd.grad(told.total, weights), torch.autograd.grad(smoothed.total, weights), rtol=0, atol=0
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli_files import call, is_one_line_of_error, said
-from throughtime.cli._numbers import counted
+from throughtime._words import counted
 from throughtime.cli.predict._run import work_done
 
 pytestmark = pytest.mark.covers("cli")

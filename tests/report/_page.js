@@ -61,6 +61,7 @@ console.log(JSON.stringify({
   maps: edges("canvas"),
   charts: edges("svg"),
   nodes: made.length,
+  bars: made.filter((node) => node.attributes?.class === "bar").map((node) => node.attributes),
   circles: made.filter((node) => node.tag === "circle").length,
   places: made.filter((node) => node.tag === "text").map((node) => ({ ...node.attributes, text: node.textContent })),
   dashed: made.filter((node) => node.tag === "span" && node.children.some((child) => child.attributes?.class === "dashed")).map((node) => node.textContent),

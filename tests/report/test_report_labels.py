@@ -121,3 +121,80 @@ def test_sequences_of_one_length_are_told(lengths: list[int], said: str, tmp_pat
     found = found_in(tmp_path, lambda report: report.add_lengths(lengths))
     assert said in found["texts"]
     assert f"{sum(lengths)} real steps." in found["texts"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        ({0: 0.43}, " The first took 430 ms, and compiled the kernels."),
+        ({0: 0.43, 7: 0.5}, " Not drawn: 2 steps of up to 500 ms, the first among them: there kernels are compiled."),
+        ({7: 0.5}, " Not drawn: 1 step of up to 500 ms."),
+        ({}, ""),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("steps", [100, 2000])
+def test_steps_that_compile_are_told(steps: int, slow: dict[int, float], said: str, tmp_path: Path) -> None:
+    """However many there are: each of many that are shown is the mean of neighbours."""
+    run = history(1, steps)
+    for place, seconds in slow.items():
+        run.steps[place] = run.steps[place]._replace(seconds=seconds)
+    found = found_in(tmp_path, lambda report: report.add_history(run))
+    assert [text for text in found["texts"] if text.endswith(f"sequence steps a second, on average.{said}")]
+    times = [tip for edges in found["charts"] for tip in edges if "\ntime" in tip]
+    assert {tip.split("time")[1] for tip in times} == {"  10 ms"}
+
+
+def test_what_is_said_of_colours_is_true_in_the_dark(tmp_path: Path) -> None:
+    found = found_in(tmp_path, lambda report: report.add_attention("a", [[1.0]], ["a"], ["b"]))
+    assert not [text for text in found["texts"] if "darker" in text or "brighter" in text]
+    assert [text for text in found["texts"] if "the fuller its colour, the more the model looked" in text]
+
+
+def test_what_is_too_small_for_the_scale_is_not_drawn_at_its_edge(tmp_path: Path) -> None:
+    norms = [1e-40, 1e-20, 1e-6, 1.0]
+    found = found_in(tmp_path, lambda report: report.add_through_time("s", {"L": (np.zeros((4, 2)), norms)}))
+    assert found["circles"] == 2
+    assert "Less than 1e-12, and so not drawn: at 2 steps." in found["texts"]
+    assert found["charts"] == [["step 1\ngradient norm  1e-40", "step 4\ngradient norm  1"]]
+
+
+def test_bars_stand_above_their_lengths(tmp_path: Path) -> None:
+    found = found_in(tmp_path, lambda report: report.add_lengths([3, 3, 4, 5, 9]))
+    ticks = {int(place["text"]): float(place["x"]) for place in found["places"] if place.get("text-anchor") == "middle"}
+    middles = {length: float(bar["x"]) + float(bar["width"]) / 2 for length, bar in enumerate(found["bars"], 3)}
+    assert set(ticks) == {4, 6, 8}
+    assert all(middles[length] == pytest.approx(place, abs=1) for length, place in ticks.items())
+
+
+@pytest.mark.parametrize(
+    ("padding", "at_random", "said"),
+    [
+        (0.02, 0.3, " Batches at random would be 30.0% padding; batches of like length are 2.0%, and none of it"),
+        (0.02, 0.02, " Batches are 2.0% padding, and none of it is computed."),
+        (0.02, None, " Batches are 2.0% padding, and none of it is computed."),
+        (None, 0.3, " Batches at random would be 30.0% padding."),
+    ],
+)
+def test_padding_is_compared_where_it_differs(
+    padding: float | None, at_random: float | None, said: str, tmp_path: Path
+) -> None:
+    def add(report: tt.train.Report) -> None:
+        report.add_lengths([3, 4], padding=padding, padding_at_random=at_random)
+
+    assert [text for text in found_in(tmp_path, add)["texts"] if said in text]
+
+
+def test_counts_of_a_long_sequence_are_those_of_what_is_shown(tmp_path: Path) -> None:
+    norms = np.concatenate([np.zeros(600), np.full(600, 1e-20), np.ones(800)])
+    found = found_in(tmp_path, lambda report: report.add_through_time("s", {"L": (np.zeros((2000, 2)), norms)}))
+    assert "The gradient is 0 at 120 steps of those shown, where nothing is drawn." in found["texts"]
+    assert "Less than 1e-12, and so not drawn: at 120 steps of those shown." in found["texts"]
+
+
+@pytest.mark.parametrize(("steps", "named"), [(30, True), (60, True), (61, False)])
+def test_letters_are_there_where_there_is_room(steps: int, named: bool, tmp_path: Path) -> None:
+    def add(report: tt.train.Report) -> None:
+        report.add_through_time("s", {"L": (np.zeros((steps, 2)), None)}, labels=["ß"] * steps)
+
+    assert found_in(tmp_path, add)["texts"].count("ß") == (steps if named else 0)

@@ -13,7 +13,7 @@ from _reports import by_node, data_of, drawn, full_report, history
 
 import throughtime as tt
 from throughtime.train.report._numbers import histogram, packed, rounded, thinned
-from throughtime.train.report._report import gradient_verdict
+from throughtime.train.report._verdict import gradient_verdict
 
 pytestmark = pytest.mark.covers("report")
 
@@ -54,13 +54,17 @@ def test_helpers_of_numbers() -> None:
         ([0.97, 0.7, 1.0], "It arrives: about as large at the first step as at the last."),
         ([1.1, 1.0, 1.0], "It arrives: 1.1 times larger at the first step than at the last."),
         ([0.5, 0.7, 1.0], "It arrives: 2.0 times smaller at the first step than at the last."),
+        ([0.005, 0.7, 1.0], "It fades: 200 times smaller at the first step than at the last."),
+        ([200.0, 0.7, 1.0], "It grows: 200 times larger at the first step than at the last."),
         ([1e6, 1e3, 1.0], "It explodes: 1,000,000 times larger at the first step"),
         ([0.0, 1e-3, 1.0], "It vanishes: nothing is left of it at the first step."),
         (
             [0.5, 1.0, 0.0],
             "It arrives: 2.0 times smaller at the first step than at step 2. From what is after step 2 nothing flows",
         ),
-        ([1.0, 0.0], "Nothing flows back"),
+        ([1.0, 0.0], "Nothing flows back: the loss looks at nothing after step 1."),
+        ([0.0, 0.0], "Nothing flows back: the loss does not depend on the states."),
+        ([0.5], "There is one step, and it arrives there: nothing has to flow back."),
         ([np.nan, 2.0, 1.0], "It is lost: at 1 of 3 steps it is not a finite number."),
         ([np.inf, np.nan, 1.0], "It is lost: at 2 of 3 steps it is not a finite number."),
         ([1e200, 1.0, 1e-200], "It explodes: more than 1,000,000,000,000 times larger at the first step"),
@@ -70,6 +74,24 @@ def test_what_became_of_the_gradient(norms: list[float], words: str) -> None:
     assert gradient_verdict(norms).startswith(words)
     mirrored = gradient_verdict(norms[::-1], backwards=True)
     assert mirrored.split(":")[0] == gradient_verdict(norms).split(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("norms", "words"),
+    [
+        ([1.0, 1.02, 1.0], "about as large at all of them."),
+        ([0.5, 0.2, 0.4], "largest at step 1 and smallest at step 2, 2.5 times smaller."),
+        ([1.0, 1e-6, 1.0], "largest at step 1 and smallest at step 2, 1,000,000 times smaller. What is read there is"),
+        ([0.1, 0.2, 0.0], "largest at step 2, and nothing is left of it at step 3. What is read there is not"),
+    ],
+)
+def test_of_a_loss_at_every_step_nothing_is_said_of_what_comes_from_the_end(norms: list[float], words: str) -> None:
+    report = tt.train.Report("t")
+    report.add_through_time("s", {"L": (np.zeros((3, 2)), norms)}, every_step=True)
+    (layer,) = data_of(report)["through"][0]["layers"]
+    assert layer["verdict"].startswith(f"The loss looks at every step: the gradient is {words}")
+    assert gradient_verdict([0.0, 0.0], every_step=True).startswith("Nothing flows back")
+    assert gradient_verdict([np.nan, 1.0], every_step=True).startswith("It is lost")
 
 
 @pytest.mark.parametrize(

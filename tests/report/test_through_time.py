@@ -21,7 +21,7 @@ def by_hand(cell, inputs: torch.Tensor, loss) -> tuple[torch.Tensor, torch.Tenso
     for step in inputs:
         output, state = cell(step[None], state)
         parts = list(state) if isinstance(state, tuple) else [state]
-        # A detour that the gradient of the state alone takes: outputs go their own way.
+        # A detour, so that what is asked of h is not asked of c as well; these losses look at no outputs.
         parts = [part + torch.zeros_like(part).requires_grad_() for part in parts]
         for part in parts:
             part.retain_grad()
@@ -62,9 +62,8 @@ def test_losses_at_every_step_and_two_layers() -> None:
     cell = tt.MultiRNNCell([tt.GRUCell(4, input_size=3), tt.GRUCell(2, input_size=4)])
     inside = tt.train.through_time(cell, torch.randn(2, 5, 3), None, lambda outputs, _: outputs.square().sum())
     assert inside.states.shape == (2, 5, 2)
-    # The last state leads to no output any more.
-    assert not inside.gradients[:, -1].any()
-    assert (inside.gradients[:, :-1] > 0).all()
+    # The last state is an output, too.
+    assert (inside.gradients > 0).all()
 
 
 def test_without_a_loss_there_are_states_alone() -> None:
@@ -296,3 +295,58 @@ def test_long_names_stand_aslant_and_memory_has_its_unit() -> None:
     history.steps.append(tt.train.Step(1, 1, {"loss": 1.0}, 0.5, 1e-3, 8, 60, 80, 0.01, 3 * 2**20))
     axes = tt.train.plots.cost(history).axes[2]
     assert (axes.get_ylabel(), axes.get_lines()[0].get_ydata().tolist()) == ("MiB", [3.0])
+
+
+def steps_of(seconds: list[float]) -> tt.train.History:
+    history = tt.train.History()
+    for number, taken in enumerate(seconds, 1):
+        history.steps.append(tt.train.Step(number, 1, {"loss": 1.0}, 0.5, 1e-3, 8, 60, 80, taken, 10**8))
+    return history
+
+
+@pytest.mark.parametrize(
+    ("seconds", "title", "drawn"),
+    [
+        ([0.4, 0.005, 0.006, 0.004], ", without the first: 400 ms", [2, 3, 4]),
+        ([0.23, 0.01, 0.22, *[0.01] * 20], ", without 2 of up to 230 ms", [2, *range(4, 24)]),
+        ([0.01, 0.02, 0.015], "", [1, 2, 3]),
+        ([0.4], "", [1]),
+        ([0.4, 0.01], "", [1, 2]),
+        ([], "", []),
+    ],
+)
+def test_steps_that_compile_do_not_press_the_others_flat(seconds: list[float], title: str, drawn: list[int]) -> None:
+    axes = tt.train.plots.cost(steps_of(seconds)).axes[0]
+    assert axes.get_title(loc="left") == f"time of a step{title}"
+    assert axes.get_lines()[0].get_xdata().tolist() == drawn
+
+
+def test_what_came_can_be_seen() -> None:
+    _, came, said, *_ = tt.train.plots.forecast(np.arange(80.0), np.arange(9.0), np.arange(9.0)).axes[0].get_lines()
+    assert came.get_linewidth() == said.get_linewidth()
+    assert (came.get_alpha() or 1, came.get_linestyle()) == (1, "--")
+
+
+def test_there_are_no_halves_on_an_axis() -> None:
+    plots, history = tt.train.plots, steps_of([0.01, 0.01, 0.01])
+    for number in (1, 2):
+        history.epochs.append(tt.train.Epoch(number, number, {"loss": 1.0}, {}, 1e-3, 0.1, best=True))
+    figures = [plots.learning(history), plots.cost(history), plots.forecast([1.0], [2.0], [3.0]), plots.lengths([7])]
+    for figure in (*figures, plots.lengths([3, 4, 4]), plots.through_time(np.eye(3), [1.0, 1.0, 1.0])):
+        assert saved(figure)
+        assert all(float(tick).is_integer() for axes in figure.axes for tick in axes.get_xticks())
+    axes = plots.lengths([7]).axes[0]
+    (bar,) = axes.patches
+    assert axes.get_title(loc="left") == "1 sequence, 7 steps"
+    assert bar.get_x() < 7 < bar.get_x() + bar.get_width()
+
+
+def test_a_gradient_of_zero_is_a_ring_and_steps_are_named_once() -> None:
+    figure = tt.train.plots.through_time(np.eye(3), [0.5, 0.2, 0.0], labels=["over", "the", "hills"])
+    lower = figure.axes[-1]
+    assert lower.get_title(loc="left").endswith("; a ring: 0")
+    assert lower.get_lines()[1].get_xdata().tolist() == [3]
+    assert saved(figure)
+    assert [label.get_text() for label in lower.get_xticklabels()] == ["over", "the", "hills"]
+    assert {label.get_rotation() for label in lower.get_xticklabels()} == {45.0}
+    assert not any(label.get_visible() for label in figure.axes[0].get_xticklabels())

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from throughtime._words import counted
 from throughtime.backends._again import Again, light_ones
 from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._host_streams import Departures, arrivals, is_apart, settle
@@ -214,7 +215,8 @@ class Kept:
     def __str__(self) -> str:
         most, least = (level.row_bytes for level in (self.keeping.most, self.keeping.least))
         few = sum(level is self.keeping.least for level in self._levels[: self._resident])
-        said = f"{self._resident} of {len(self.firsts)} blocks of steps wait on the host, {most:,} bytes a step and row"
+        blocks, wait = counted(len(self.firsts), "block"), "waits" if self._resident == 1 else "wait"
+        said = f"{self._resident} of {blocks} of steps {wait} on the host, {counted(most, 'byte')} a step and row"
         if most == least or not few:
             return said
         kept = f"{least:,}" if least else "none"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from throughtime._words import counted
 from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._execute import Executable
 from throughtime.backends._host_streams import is_apart
@@ -86,10 +87,10 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     # What is kept side by side is known by its parts.
     parts = {node.result: node.values for node in program.loop.nodes if node.name == "cat"}
     names = ", ".join(part.name for value in saved for part in parts.get(value, [value]))
-    yield f"saved for the backward pass: {_bytes(saved):,} bytes a step and row ({names})"
+    yield f"saved for the backward pass: {_bytes(saved)} a step and row ({names})"
     overwritten = [] if backward is None else [value for value in backward.overwritten if value is not None]
     if overwritten:
-        yield f"    of them the backward pass writes over {_bytes(overwritten):,}, unless the graph is kept"
+        yield f"    of them the backward pass writes over {_size(overwritten):,}, unless the graph is kept"
     if program.replay is not None:
         yield "gradients of gradients: the cell itself, step by step; it detaches something or has gradients of its own"
 
@@ -119,9 +120,9 @@ def _cost_lines(name: str, loop: Loop, others: list[Section], streams: list[Valu
     outside = sum(flops(node) for section in others for node in section.nodes)
     constants = [value for value in loop.reads if not value.has_rows]
     yield (
-        f"{name}, a step and row: {inside:,} FLOPs in the loop, {outside:,} outside of it; "
-        f"{_bytes(streams):,} bytes read, {_bytes(loop.stored):,} written; "
-        f"{_bytes(constants):,} bytes of weights a step"
+        f"{name}, a step and row: {counted(inside, 'FLOP')} in the loop, {outside:,} outside of it; "
+        f"{_bytes(streams)} read, {_size(loop.stored):,} written; "
+        f"{_bytes(constants)} of weights a step"
     )
 
 
@@ -144,5 +145,9 @@ _MOVES = frozenset(
 )
 
 
-def _bytes(values: list[Value]) -> int:
+def _bytes(values: list[Value]) -> str:
+    return counted(_size(values), "byte")
+
+
+def _size(values: list[Value]) -> int:
     return sum(value.row_bytes for value in values)

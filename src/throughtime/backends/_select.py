@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import problem
+from throughtime._words import counted
 from throughtime.backends import _triton_loop
 from throughtime.backends._execute import Executable
 from throughtime.backends._onlookers import onlooker
@@ -104,7 +105,7 @@ def _slower(executable: Executable, compiled: Compiled, batch: int, device: torc
     if len(times) < len(stepwise) or sum(persistent) < MARGIN * sum(times):
         return None
     return (
-        f"a step of {batch} rows should take it {1e6 * sum(persistent):.0f} µs, "
+        f"a step of {counted(batch, 'row')} should take it {1e6 * sum(persistent):.0f} µs, "
         f"and {1e6 * sum(times):.0f} µs as kernels one after another"
     )
 

@@ -1,4 +1,4 @@
-"""Numbers on the command line, the bounds that all of them have, and how they are said."""
+"""Numbers on the command line, and the bounds that all of them have."""
 
 from throughtime.cli._mistakes import refuse
 
@@ -12,11 +12,6 @@ def check_counts(counts: dict[str, int | None], most: int = MOST) -> None:
         if value is not None and not 1 <= value <= most:
             wrong, expected = ("small", "1 or more") if value < 1 else ("large", f"at most {most:,}")
             refuse(f"`{flag}` is too {wrong}", got=value, expected=expected, fix="Leave it out for a good default.")
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 step`, `1,000 steps`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def check_seed(seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 from throughtime import _nest
 from throughtime._errors import check_callable, check_flag, problem, shape_of, type_name
 from throughtime._tensors import backwards, is_lazy
-from throughtime.cells import RNNCell
+from throughtime.backends import backend
 from throughtime.cells._base import build_for, check_cell, is_lazy_cell
+from throughtime.train._probes import Followed, Probed, returns_its_state
 from throughtime.unroll import dynamic_rnn
 from throughtime.unroll._arguments import check_lengths, check_state
 from throughtime.unroll._engine import blank_step
@@ -24,35 +26,6 @@ class ThroughTime(NamedTuple):
 
     states: Tensor
     gradients: Tensor | None
-
-
-class _Probed(RNNCell):
-    """A cell whose new state is moved by probes of zeros: a probe's gradient is that of the state itself.
-
-    `places` says which leaves of the state have a probe.
-    """
-
-    def __init__(self, cell: Any, places: tuple[int, ...]) -> None:
-        super().__init__()
-        self.cell, self.places = cell, places
-        self.state_size, self.output_size = cell.state_size, cell.output_size
-
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        inputs, probes = inputs
-        output, state = self.cell(inputs, state)
-        leaves = _nest.flatten(state)
-        for place, probe in zip(self.places, probes, strict=True):
-            # A state of one number a row has one axis less than its probe.
-            leaves[place] = leaves[place] + (probe if probe.ndim == leaves[place].ndim else probe.squeeze(-1))
-        return output, _nest.pack_as(state, leaves)
-
-    def check_step(self, inputs: Any, state: Any) -> None:
-        if isinstance(self.cell, RNNCell):
-            self.cell.check_step(inputs[0], state)
-
-    def check_values(self, inputs: Any) -> None:
-        if isinstance(self.cell, RNNCell):
-            self.cell.check_values(inputs[0])
 
 
 def through_time(
@@ -67,11 +40,14 @@ def through_time(
     """The state of `cell` after every step of `inputs` [B, T, ...], and the norm of the gradient that reaches it.
 
     `inputs` and `sequence_length` are those of `tt.dynamic_rnn`, padded. `loss(outputs, state)` is one number, a sum
-    over the rows of the batch; the gradient that flows back through time is that of the loss by the state after each
-    step, through all later steps. Where its norm falls towards zero, steps before it are not learned from; where it
-    grows without bound, training is not stable. What is shown of a state with several parts is the last, which for an
-    LSTM is h; the norm is that of all. Parts that have no gradient, such as counters, are left out of both.
-    `reverse=True` reads from the end.
+    over the rows of the batch. The gradient is that of the loss by the state after each step, in full: through
+    the output of that step, if it is this state or was computed from it, and through all later steps. Where its norm
+    falls towards zero, steps before it are not learned from; where it grows without bound, training is not stable.
+    What is shown of a state with several parts is the last, which for an LSTM is h; the norm is that of all.
+    Parts that have no gradient, such as counters, are left out of both. `reverse=True` reads from the end.
+
+    A loss of the last state shows how much arrives from the end. A loss of all outputs asks something of every step,
+    and a norm that stays the same is then no sign of a long memory.
 
     >>> import torch, throughtime as tt
     >>> cell, inputs = tt.GRUCell(4, input_size=3), torch.randn(2, 5, 3)
@@ -101,14 +77,23 @@ def through_time(
         build_for(cell, blank_step(form, inputs), state)
     inputs = _nest.map_leaves(lambda leaf: _turned(leaf.detach(), lengths, reverse=reverse), inputs)
     probes = [_probe(_nest.flatten(state)[place], batch, time, loss is not None) for place in probed]
+    first = _nest.map_leaves(lambda leaf: leaf[:, 0], inputs) if lengths.any() else None
+    simple = loss is None or first is None or returns_its_state(cell, first, state)
+    watched = Probed(cell, probed) if simple else Followed(cell, probed)
     with torch.enable_grad():
-        dtype = probes[-1].dtype
-        found = dynamic_rnn(_Probed(cell, probed), (inputs, probes), lengths, state, dtype, all_states=True)
-        outputs, final, states = found
+        # A step may return the state that it got: then that has a gradient too.
+        start = state if simple else _nest.map_leaves(_with_gradient, state)
+        with nullcontext() if simple else backend("reference"):
+            dtype = probes[-1].dtype
+            outputs, final, states = dynamic_rnn(watched, (inputs, probes), lengths, start, dtype, all_states=True)
         norms = None if loss is None else _norms(_checked_loss(loss(outputs, final), lengths), probes)
     shown = _nest.flatten(states)[probed[-1]].detach()
     norms = None if norms is None else _turned(norms, lengths, reverse=reverse)
     return ThroughTime(_turned(shown, lengths, reverse=reverse), norms)
+
+
+def _with_gradient(leaf: Any) -> Any:
+    return leaf.requires_grad_() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
 def _dtype_of(cell: Any, inputs: Any) -> torch.dtype:

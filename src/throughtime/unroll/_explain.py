@@ -9,6 +9,7 @@ import torch
 
 from throughtime import _nest
 from throughtime._errors import check_flag
+from throughtime._words import counted
 from throughtime.backends._report import Plan, make_plan, swapped_memory
 from throughtime.backends._select import choose
 from throughtime.backends._step import Step
@@ -67,5 +68,5 @@ def explain(
 
 def _title(cell: Any, form: Form, active: list[int]) -> str:
     real, padded = sum(active), form.batch_size * form.max_time
-    title = f"{type(cell).__name__} over {form.batch_size} sequences of {form.max_time} steps"
+    title = f"{type(cell).__name__} over {counted(form.batch_size, 'sequence')} of {counted(form.max_time, 'step')}"
     return title if real == padded else f"{title}, {real:,} of {padded:,} of them real"

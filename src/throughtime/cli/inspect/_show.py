@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
+from throughtime._words import counted
 from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns
 from throughtime.cli.inspect._foreign import is_tensorflow
 from throughtime.cli.tables import Layout, Survey, open_table, survey

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 import throughtime as tt
+from throughtime._words import counted
 from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli._outputs import results
 from throughtime.cli.predict._answers import ANSWERS, Answers
 from throughtime.cli.predict._unseen import Unseen

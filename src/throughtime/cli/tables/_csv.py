@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import listed, refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns, is_number
 
 DELIMITERS = ",;\t|"

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables._open import FolderTable, open_table
 
 # Enough that nobody meets two alike.

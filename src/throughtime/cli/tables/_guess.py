@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import listed, refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli._options import Columns as Said
 from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
 from throughtime.cli.tables._survey import Facts, Survey

@@ -11,8 +11,8 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
 
 LENGTHS = "lengths"

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables import Column, Layout, Piece, Rows, Table, rows_of
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._layout import CATEGORY, NUMBER, TEXT

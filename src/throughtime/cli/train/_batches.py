@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import throughtime as tt
+from throughtime._words import counted
 from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
 from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
 from throughtime.cli.tasks._recipe import Recipe

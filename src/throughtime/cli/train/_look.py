@@ -19,6 +19,7 @@ from throughtime.cli.tasks._inputs import hidden
 from throughtime.cli.tasks._tasks import TASKS, weights_in
 from throughtime.cli.tasks._translator import shifted
 from throughtime.cli.train._batches import joined_text, windows_of
+from throughtime.cli.train._show import took
 
 if TYPE_CHECKING:
     from throughtime.cli.train._run import Plan
@@ -104,7 +105,7 @@ def _facts(plan: Plan, model: nn.Module, examples: Examples, history: tt.train.H
         "sequences": f"{sequences:,}",
         "weights": f"{weights_in(model):,}",
         "epochs": f"{len(history.epochs)}",
-        "time": f"{seconds:,.0f} s",
+        "time": took(seconds),
         "backend": backend,
     }
 
@@ -322,5 +323,7 @@ def _translations(
         result = [*("?" if place == 0 else target.categories[place - 1] for place in right.tolist()), "■"]
         name = source.join(tokens)
         report.add_attention(name, states.alignments[row, : len(result), : len(tokens)], tokens, result)
-        report.add_through_time(name, {"Reading forwards": _part(inside, row, len(tokens))}, labels=tokens)
+        layer = {"Reading forwards": _part(inside, row, len(tokens))}
+        # What is written looks back at all that was read.
+        report.add_through_time(name, layer, labels=tokens, every_step=True)
     return Reading(model.writer, x, lengths, state)

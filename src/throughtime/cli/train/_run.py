@@ -229,14 +229,14 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
     _runs.write_run(folder, {**as_json(plan), "metrics": metrics})
     outcome = task.say(last.valid or last.train, _show.tested_on(examples))
     seconds = sum(epoch.seconds for epoch in history.epochs)
-    look_back(folder / _runs.REPORT, plan, model, examples, history, f"{outcome[:-1]}, after {seconds:,.0f} s.")
+    look_back(folder / _runs.REPORT, plan, model, examples, history, f"{outcome[:-1]}, after {_show.took(seconds)}.")
     say_outcome(console, folder, outcome, seconds, plan.layout.task)
 
 
 def say_outcome(console: Console, folder: Path, outcome: str, seconds: float, task: str) -> None:
     """How it went, and where to look and what to do next."""
     before, figure, after = outcome.split("**")
-    told = Text.assemble("\n", before, (figure, "bold green"), f"{after[:-1]}, after {seconds:,.0f} s.")
+    told = Text.assemble("\n", before, (figure, "bold green"), f"{after[:-1]}, after {_show.took(seconds)}.")
     console.print(told, soft_wrap=True)
     console.print(Text.assemble("Report: ", (str(folder / _runs.REPORT), "bold")), soft_wrap=True)
     writes = {GENERATE: "decode {} TEXT", TRANSLATE: "decode {} TEXT, or predict {} NEW-FILE"}

@@ -10,8 +10,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 from torch import nn
 
+from throughtime._words import counted
 from throughtime.cli._mistakes import listed
-from throughtime.cli._numbers import counted
 from throughtime.cli.tables import Facts, Layout, Survey
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._open import FolderTable
@@ -94,6 +94,11 @@ def _runs_of_alike(names: list[str], reasons: dict[str, str]) -> list[tuple[int,
     return (
         groups if len(groups) <= MOST_ROWS else [*groups[: MOST_ROWS - 1], (groups[MOST_ROWS - 1][0], len(names) - 1)]
     )
+
+
+def took(seconds: float) -> str:
+    """`0.4 s`, `1,200 s`."""
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
 def tested_on(examples: Examples) -> str:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from throughtime._words import counted
 from throughtime.train._records import History
 from throughtime.train.plots._style import BLUE, GREEN, RED, SOFT, VIOLET, calm, curve, legend, new_figure
-from throughtime.train.report._numbers import histogram, share, whole_lengths
+from throughtime.train.report._numbers import Times, histogram, share, usual_times, whole_lengths
 from throughtime.train.report._report import checked_forecast
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def learning(history: History) -> Figure:
         ):
             if any(name in values for values in metrics):
                 curve(axes, numbers, [values.get(name, np.nan) for values in metrics], color, part)
-        calm(axes, name.replace("_", " "), "epoch")
+        calm(axes, name.replace("_", " "), "epoch", whole="x")
         legend(axes)
     return figure
 
@@ -53,9 +54,9 @@ def forecast(known: Any, came: Any, forecast: Any, *, name: str = "value") -> Fi
     known, came, forecast = checked_forecast({name: (known, came, forecast)})[name]
     past, future = np.arange(1, len(known) + 1), np.arange(len(known) + 1, len(known) + len(came) + 1)
     curve(axes, past, known, BLUE, "known")
-    curve(axes, future, came, BLUE, "what came", faint=True)
+    curve(axes, future, came, BLUE, "what came", dashed=True)
     curve(axes, future, forecast, RED, "forecast")
-    calm(axes, name, "step")
+    calm(axes, name, "step", whole="x")
     legend(axes)
     axes.axvline(len(known), color=SOFT, linewidth=0.8, linestyle=":")
     return figure
@@ -72,14 +73,20 @@ def lengths(lengths: Any, *, padding: float | None = None) -> Figure:
     axes = figure.add_subplot()
     whole, padding = whole_lengths(lengths), share("padding", padding)
     edges, counts = histogram(whole)
-    axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=BLUE, alpha=0.85)
+    # A bar of whole numbers begins half a step before the first of them: one of a single length stands above it.
+    axes.bar(np.array(edges[:-1]) - 0.5, counts, width=np.diff(edges) * 0.92, align="edge", color=BLUE, alpha=0.85)
     spare = "" if padding is None else f", {100 * padding:.1f} % padding"
-    calm(axes, f"{len(whole):,} sequences, {int(whole.sum()):,} steps{spare}", "steps", "sequences")
+    title = f"{counted(len(whole), 'sequence')}, {counted(int(whole.sum()), 'step')}{spare}"
+    calm(axes, title, "steps", "sequences", whole="both")
+    if len(counts) == 1:
+        axes.set_xticks(edges[:1])
     return figure
 
 
 def cost(history: History) -> Figure:
     """Time, gradient norm, memory and learning rate, training step by training step.
+
+    Steps that took far longer than others, as the first does that compiles kernels, are told and not drawn.
 
     >>> import throughtime as tt
     >>> history = tt.train.History()
@@ -88,17 +95,29 @@ def cost(history: History) -> Figure:
     4
     """
     figure = new_figure(9, 5)
-    numbers = [step.number for step in history.steps]
+    numbers = np.array([step.number for step in history.steps])
+    times = usual_times([step.seconds for step in history.steps])
     parts: list[tuple[str, str, list[float], str]] = [
-        ("time", "ms", [1000 * step.seconds for step in history.steps], BLUE),
+        (f"time of a step{_apart(times)}", "ms", [1000 * step.seconds for step in history.steps], BLUE),
         ("norm of the gradient", "", [step.gradient_norm for step in history.steps], RED),
         ("memory, at most so far", "MiB", [step.memory / 2**20 for step in history.steps], GREEN),
         ("learning rate", "", [step.learning_rate for step in history.steps], VIOLET),
     ]
     for place, (title, unit, values, color) in enumerate(parts, 1):
         axes = figure.add_subplot(2, 2, place)
-        curve(axes, numbers, values, color, title)
-        calm(axes, title, "training step", unit)
+        shown = times.usual if color == BLUE else slice(None)
+        curve(axes, numbers[shown], np.array(values)[shown], color, title)
+        calm(axes, title, "training step", unit, whole="x")
         if color == RED and min(values, default=0) > 0:
             axes.set_yscale("log")
     return figure
+
+
+def _apart(times: Times) -> str:
+    """What is not drawn, in a few words."""
+    if not times.slow:
+        return ""
+    longest = f"{1000 * times.longest:,.0f} ms"
+    if times.slow == 1 and times.first:
+        return f", without the first: {longest}"
+    return f", without {times.slow:,} of up to {longest}"

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from throughtime.train.plots._style import INK, RED, calm, curve, names_on, new_figure
+from throughtime._words import counted
+from throughtime.train.plots._style import INK, RED, SOFT, calm, curve, names_on, new_figure
 from throughtime.train.report._numbers import confusions
 from throughtime.train.report._report import attention_weights, check_labels, checked_layer
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -65,18 +67,31 @@ def through_time(states: Any, gradients: Any = None, *, labels: Sequence[str] | 
     extent = (0.5, len(values) + 0.5, -0.5, len(ordered) - 0.5)
     look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
     image = upper.imshow(ordered, aspect="auto", origin="lower", extent=extent, **look)
-    calm(upper, f"hidden state, {values.shape[1]} units", "" if both else "step", "unit")
+    calm(upper, f"hidden state, {counted(values.shape[1], 'unit')}", "" if both else "step", "unit", whole="x")
     upper.grid(visible=False)
     upper.set_yticks([])
-    if labels is not None:
-        names_on(upper, "x", labels, start=1)
-    figure.colorbar(image, ax=upper, aspect=30)
+    bar = figure.colorbar(image, ax=upper, aspect=30)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=SOFT, labelsize="small")
+    lowest = upper
     if norms is not None:
-        lower = figure.add_subplot(grid[1], sharex=upper)
-        curve(lower, np.arange(1, len(norms) + 1), np.where(norms > 0, norms, np.nan), RED, "gradient norm")
-        lower.set_yscale("log")
-        calm(lower, "norm of the gradient that reaches each step", "step")
+        lowest = figure.add_subplot(grid[1], sharex=upper)
+        _draw_norms(lowest, norms)
+        upper.tick_params(labelbottom=False)
+    if labels is not None:
+        names_on(lowest, "x", labels, start=1)
     return figure
+
+
+def _draw_norms(axes: Axes, norms: np.ndarray[Any, Any]) -> None:
+    steps, gone = np.arange(1, len(norms) + 1), norms == 0
+    curve(axes, steps, np.where(norms > 0, norms, np.nan), RED, "gradient norm")
+    axes.set_yscale("log")
+    rings = "; a ring: 0" if gone.any() else ""
+    calm(axes, f"norm of the gradient that reaches each step{rings}", "step")
+    # Zero has no place on a scale of powers: it is at the lower edge.
+    edge: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 3}
+    axes.plot(steps[gone], np.zeros(gone.sum()), "o", color=RED, markerfacecolor="white", markersize=4, **edge)
 
 
 def attention(weights: Any, source: Sequence[str], target: Sequence[str]) -> Figure:

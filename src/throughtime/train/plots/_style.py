@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,15 +35,19 @@ def names_on(axes: Axes, which: str, names: Sequence[str], *, start: int = 0) ->
     )
 
 
-def calm(axes: Axes, title: str, x: str = "", y: str = "") -> None:
-    """Few lines, soft colours, the title on the left."""
+def calm(axes: Axes, title: str, x: str = "", y: str = "", *, whole: Literal["x", "both"] | None = None) -> None:
+    """Few lines, soft colours, the title on the left; where there is no half, as of steps, `whole` numbers."""
     # A name may have dollars in it, and is no formula.
     axes.set_title(title, loc="left", color=INK, fontsize="medium", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=GRID)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=SOFT, labelsize="small")
-    axes.set(xlabel=x, ylabel=y)
+    # Of a scale of powers, also what lies between them.
+    axes.tick_params(which="both", colors=SOFT, labelsize="small")
+    axes.set_xlabel(x, color=SOFT)
+    axes.set_ylabel(y, color=SOFT)
+    if whole is not None:
+        axes.locator_params(whole, integer=True)
 
 
 def legend(axes: Axes) -> None:
@@ -52,8 +56,7 @@ def legend(axes: Axes) -> None:
         axes.legend(frameon=False, fontsize="small")
 
 
-def curve(axes: Axes, x: Any, y: Any, color: str, name: str, *, faint: bool = False) -> None:
+def curve(axes: Axes, x: Any, y: Any, color: str, name: str, *, dashed: bool = False) -> None:
     """One curve; a few points are marked, so that one alone can be seen."""
-    few = len(x) < 40 and not faint
-    width, alpha = (0.8, 0.4) if faint else (1.8, 1.0)
-    axes.plot(x, y, color=color, label=name, linewidth=width, alpha=alpha, marker="o" if few else None, markersize=3)
+    marker, style = "o" if len(x) < 40 else None, (0, (4, 2)) if dashed else "-"
+    axes.plot(x, y, color=color, label=name, linewidth=1.8, linestyle=style, marker=marker, markersize=3)

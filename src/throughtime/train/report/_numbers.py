@@ -76,6 +76,29 @@ def thinned(values: Sequence[float], points: int = POINTS) -> list[Any]:
     return rounded(array)
 
 
+class Times(NamedTuple):
+    """Which steps took their usual time, and those that did not: how many, the longest, whether the first is one."""
+
+    usual: np.ndarray[Any, Any]
+    """[N], bool."""
+    slow: int
+    longest: float
+    first: bool
+
+
+def usual_times(seconds: Sequence[float]) -> Times:
+    """Steps that took far longer than nine tenths of those after the first: they compile kernels, as the first does.
+
+    In one picture with them, all others are a flat line.
+    """
+    times = np.asarray(seconds, np.float64)
+    later = np.sort(times[1:])
+    limit = 3 * later[int(0.9 * (len(later) - 1))] if len(later) > 1 else np.inf
+    usual = ~(times > limit)
+    slow = times[~usual]
+    return Times(usual, len(slow), float(slow.max(initial=0.0)), bool(len(usual)) and not usual[0])
+
+
 def shown_steps(count: int, points: int = POINTS) -> np.ndarray[Any, Any]:
     """Which of `count` steps to show: all, or `points` at nearly equal distances, the first and the last among them."""
     return np.linspace(0, count - 1, min(count, points)).round().astype(np.int64)

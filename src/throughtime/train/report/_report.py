@@ -21,6 +21,7 @@ from throughtime.train.report._numbers import (
     POINTS,
     as_array,
     confusions,
+    digits,
     histogram,
     lost,
     packed,
@@ -28,16 +29,10 @@ from throughtime.train.report._numbers import (
     share,
     shown_steps,
     thinned,
+    usual_times,
     whole_lengths,
 )
-
-# A gradient that falls or grows by more than this from end to end of a sequence deserves its name.
-FAR = 1e3
-NOTHING = 1e-30
-# By less than this it has not changed to speak of.
-NEARLY_ONE = 1.05
-# Nobody counts the digits of a number beyond this.
-COUNTABLE = 1e12
+from throughtime.train.report._verdict import gradient_verdict
 
 
 class Report:
@@ -78,7 +73,8 @@ class Report:
         steps, epochs = history.steps, history.epochs
         names = list(dict.fromkeys(name for epoch in epochs for name in (*epoch.train, *epoch.valid)))
         compared = dict(baselines or {})
-        shares = _places(steps)
+        shares, times = _places(steps), usual_times([step.seconds for step in steps])
+        usual = [step for step, is_usual in zip(steps, times.usual, strict=True) if is_usual]
         self._data["history"] = {
             "steps": {
                 "number": thinned([step.number for step in steps]),
@@ -86,7 +82,9 @@ class Report:
                 "epoch": thinned(shares),
                 "loss": thinned([step.metrics.get("loss", np.nan) for step in steps]),
                 "gradient": thinned([step.gradient_norm for step in steps]),
-                "seconds": thinned([step.seconds for step in steps]),
+                "timed": thinned([step.number for step in usual]),
+                "seconds": thinned([step.seconds for step in usual]),
+                "slow": {"count": times.slow, "longest": digits(times.longest), "first": times.first},
                 "memory": thinned([step.memory for step in steps]),
                 "learning_rate": thinned([step.learning_rate for step in steps]),
                 "lost": lost([step.gradient_norm for step in steps]),
@@ -150,16 +148,21 @@ class Report:
         *,
         labels: Sequence[str] | None = None,
         reverse: Sequence[str] = (),
+        every_step: bool = False,
     ) -> None:
         """One sequence from inside: for each layer its states [T, H] and gradient norms [T] (or None).
 
         `labels` are the steps' own names, such as letters; `reverse` names the layers that read from the end. Of a long
         sequence some steps are shown, the first and the last among them; what is said of the gradient is said of all.
+        It is said of a loss that looks at the end, unless it looks at every step: then nothing can be said of how much
+        comes from far away.
         """
         checked = {layer: checked_layer(states, gradient) for layer, (states, gradient) in layers.items()}
         lengths = {layer: len(states) for layer, (states, _) in checked.items()}
         check_labels(labels, lengths)
-        parts = [_layer(layer, *given, backwards=layer in reverse) for layer, given in checked.items()]
+        parts = [
+            _layer(layer, *given, backwards=layer in reverse, every_step=every_step) for layer, given in checked.items()
+        ]
         shown = None if labels is None else [str(labels[step]) for step in shown_steps(len(labels)).tolist()]
         self._data["through"].append({"name": str(name), "layers": parts, "labels": shown})
 
@@ -285,7 +288,7 @@ def checked_layer(states: Any, gradient: Any) -> tuple[np.ndarray[Any, Any], np.
 
 
 def _layer(
-    name: str, values: np.ndarray[Any, Any], norms: np.ndarray[Any, Any] | None, *, backwards: bool
+    name: str, values: np.ndarray[Any, Any], norms: np.ndarray[Any, Any] | None, *, backwards: bool, every_step: bool
 ) -> dict[str, Any]:
     """A layer's map, its units ordered by where they end, and what becomes of the gradient."""
     order = np.argsort(values[0 if backwards else -1], kind="stable")[::-1]
@@ -298,7 +301,7 @@ def _layer(
         "steps": None if len(steps) == len(values) else (steps + 1).tolist(),
         "order": order.tolist(),
         "gradient": None if norms is None else rounded(norms[steps]),
-        "verdict": None if norms is None else gradient_verdict(norms, backwards=backwards),
+        "verdict": None if norms is None else gradient_verdict(norms, backwards=backwards, every_step=every_step),
         "lost": lost(values),
     }
 
@@ -311,44 +314,3 @@ def _places(steps: Sequence[Step]) -> list[float]:
         taken[step.epoch] += 1
         places.append(step.epoch - 1 + taken[step.epoch] / most)
     return places
-
-
-def gradient_verdict(norms: Any, *, backwards: bool = False) -> str:
-    """What became of the gradient between the step it starts from and the step it ends at, in one sentence.
-
-    >>> from throughtime.train.report._report import gradient_verdict
-    >>> gradient_verdict([1e-9, 1e-5, 0.1])
-    'It vanishes: 100,000,000 times smaller at the first step than at the last. What is far away is hardly learned.'
-    """
-    way = as_array("norms", norms)
-    broken = lost(way)
-    if broken:
-        return f"It is lost: at {broken:,} of {len(way):,} steps it is not a finite number. Something overflows."
-    way = way if backwards else way[::-1]
-    first, last, silent = ("last", "the first", "") if backwards else ("first", "the last", "")
-    if len(way) and way[0] == 0:
-        # A loss of outputs alone asks nothing of the state that is left at the end.
-        count, way = len(way), np.trim_zeros(way, "f")
-        number, beyond = (count - len(way) + 1, "before") if backwards else (len(way), "after")
-        last, silent = f"step {number:,}", f" From what is {beyond} step {number:,} nothing flows back."
-    if len(way) < 2:
-        return "Nothing flows back: the loss does not depend on earlier states."
-    start, end = float(way[0]), float(way[-1])
-    if end * FAR < start:
-        gone = end == 0 or end < start * NOTHING
-        times = "" if gone else f"{_times(start / end)} smaller at the {first} step than at {last}"
-        left = times or f"nothing is left of it at the {first} step"
-        return f"It vanishes: {left}. What is far away is hardly learned.{silent}"
-    if end > start * FAR:
-        said = f"{_times(end / start)} larger at the {first} step than at {last}"
-        return f"It explodes: {said}. Clip the gradient.{silent}"
-    factor = end / start
-    if max(factor, 1 / factor) < NEARLY_ONE:
-        return f"It arrives: about as large at the {first} step as at {last}.{silent}"
-    said = f"{factor:,.1f} times larger" if factor >= 1 else f"{1 / factor:,.1f} times smaller"
-    return f"It arrives: {said} at the {first} step than at {last}.{silent}"
-
-
-def _times(factor: float) -> str:
-    """A large factor in words: counted out as long as anybody would."""
-    return f"{factor:,.0f} times" if factor < COUNTABLE else f"more than {COUNTABLE:,.0f} times"

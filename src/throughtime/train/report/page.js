@@ -61,15 +61,14 @@
     return node;
   };
   const card = (parent, title, wide) => {
-    const node = make(parent, "div", { class: wide ? "card wide" : "card" });
-    const head = make(node, "div", { class: "head" });
+    const node = make(parent, "div", { class: wide ? "card wide" : "card" }), head = make(node, "div", { class: "head" });
     make(head, "h3", {}, title);
     return { node, head };
   };
   // Buttons for a few, a list for many.
   const picker = (parent, names, label, choose) => {
-    const node = make(parent, "div", { class: "picker" });
     if (names.length < 2) return choose(0);
+    const node = make(parent, "div", { class: "picker" });
     if (names.length > 8) {
       const list = make(node, "select", { "aria-label": label });
       names.forEach((name, place) => make(list, "option", { value: place }, name));
@@ -150,15 +149,13 @@
     for (const tick of nice(x0, x1, 6).filter(Number.isInteger))
       make(svg, "text", { x: px(tick), y: H - pad.bottom + 15, "text-anchor": "middle" }, round(tick));
     if (options.xlabel) make(svg, "text", { x: W - pad.right, y: H - 4, "text-anchor": "end" }, options.xlabel);
-    for (const guide of options.guides || []) {
-      if (guide.x !== undefined) make(svg, "line", { class: "guide", x1: px(guide.x), x2: px(guide.x), y1: pad.top, y2: H - pad.bottom });
-      else make(svg, "line", { class: "guide", x1: pad.left, x2: W - pad.right, y1: py(guide.y), y2: py(guide.y) });
-    }
+    for (const x of options.guides || []) make(svg, "line", { class: "guide", x1: px(x), x2: px(x), y1: pad.top, y2: H - pad.bottom });
+    // What is below a scale of powers is not at its edge, however small: it is not drawn.
+    const drawn = (y) => y !== null && Number.isFinite(y) && (!options.log || y >= y0 * 0.999);
     for (const one of series) {
       let path = "", open = false;
       one.x.forEach((x, place) => {
-        const y = one.y[place];
-        const good = y !== null && Number.isFinite(y) && (!options.log || y > 0);
+        const y = one.y[place], good = drawn(y);
         if (good) path += `${open ? "L" : "M"}${px(x).toFixed(1)} ${py(Math.min(Math.max(y, y0), y1)).toFixed(1)}`;
         open = good;
       });
@@ -167,7 +164,7 @@
         const y = one.y[place], none = options.log && y === 0;
         // Zero has no place on a scale of powers: it is a ring at the lower edge.
         if (none) make(svg, "circle", { class: "zero", cx: px(x), cy: H - pad.bottom, r: 3, style: `stroke: var(${one.color})` });
-        else if (y !== null && (!options.log || y > 0)) make(svg, "circle", { cx: px(x), cy: py(Math.min(Math.max(y, y0), y1)), r: 2.2, style: `fill: var(${one.color})` });
+        else if (drawn(y)) make(svg, "circle", { cx: px(x), cy: py(Math.min(Math.max(y, y0), y1)), r: 2.2, style: `fill: var(${one.color})` });
       });
     }
     const hair = make(svg, "line", { class: "hair", y1: pad.top, y2: H - pad.bottom });
@@ -199,19 +196,21 @@
     const W = room(parent), H = 210, left = 40, bottom = 34;
     const svg = make(parent, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.label });
     const most = Math.max(...counts, 1);
-    const px = scale(edges[0], edges[edges.length - 1], left, W - 10), py = scale(0, most, H - bottom, 10);
+    // A bar begins half a step before its first length, so that one of a single length stands above its number.
+    const low = edges[0] - 0.5, high = edges[edges.length - 1] - 0.5;
+    const px = scale(low, high, left, W - 10), py = scale(0, most, H - bottom, 10);
     for (const tick of nice(0, most, 4)) {
       make(svg, "line", { class: "grid", x1: left, x2: W - 10, y1: py(tick), y2: py(tick) });
       make(svg, "text", { x: left - 7, y: py(tick), "text-anchor": "end", "dominant-baseline": "middle" }, round(tick));
     }
     counts.forEach((count, place) => {
-      const x = px(edges[place]), width = Math.max(0.5, px(edges[place + 1]) - x - 1);
+      const x = px(edges[place] - 0.5), width = Math.max(0.5, px(edges[place + 1] - 0.5) - x - 1);
       const bar = make(svg, "rect", { class: "bar", x, y: py(count), width, height: H - bottom - py(count), rx: 1.5 });
       const last = edges[place + 1] - 1;
-      bar.addEventListener("pointermove", (event) => say(event, `${edges[place]}${last > edges[place] ? ` to ${last}` : ""} steps\n${count} sequences`));
+      bar.addEventListener("pointermove", (event) => say(event, `${edges[place]}${last > edges[place] ? ` to ${last}` : ""} ${last === 1 ? "step" : "steps"}\n${counted(count, "sequence")}`));
       bar.addEventListener("pointerleave", hush);
     });
-    for (const tick of nice(edges[0], edges[edges.length - 1], 6).filter(Number.isInteger))
+    for (const tick of nice(low, high, 6).filter(Number.isInteger))
       make(svg, "text", { x: px(tick), y: H - bottom + 15, "text-anchor": "middle" }, round(tick));
     make(svg, "text", { x: W - 10, y: H - 4, "text-anchor": "end" }, "steps");
   };
@@ -259,7 +258,7 @@
   const tiles = (facts) => pairs(make(page, "dl", { class: "tiles" }), ["div", "dt", "dd"], facts);
 
   const learning = ({ steps, epochs }) => {
-    const node = section("learning", "Learning", "Each epoch is one pass over the training data. Held-out sequences are never learned from: where their curve turns away from the training curve, the model has begun to learn by heart.");
+    const node = section("learning", "Learning", "Each epoch is one pass over the training data, and a point of the training curve is the mean over its epoch, while the model still learned. Held-out sequences are never learned from: where their curve turns away from the training curve, the model has begun to learn by heart.");
     const cards = make(node, "div", { class: "cards" });
     for (const name of epochs.names) {
       const rate = epochs.rates.includes(name);
@@ -329,7 +328,7 @@
         ];
         const inner = card(cards, column.name, one.columns.length === 1);
         legend(inner.head, series);
-        curves(inner.node, series, { xlabel: "step", label: `forecast of ${column.name}`, height: 240, guides: one.past.slice(-1).map((x) => ({ x })) });
+        curves(inner.node, series, { xlabel: "step", label: `forecast of ${column.name}`, height: 240, guides: one.past.slice(-1) });
         if (column.lost) tell(inner.node, `Not finite, and so not drawn: ${counted(column.lost, "forecast value")}.`);
       }
     };
@@ -356,13 +355,14 @@
         inner.node.style.marginBottom = "1.1rem";
         const ramp = make(inner.head, "span", { class: "ramp" });
         ramp.append(round(-grid.limit)); make(ramp, "i"); ramp.append(round(grid.limit));
+        const shown = layer.steps ? " of those shown" : "";
         const number = (column) => (layer.steps ? layer.steps[column] : column + 1);
         const step = (column) => `step ${whole(number(column))}${one.labels ? `: ${one.labels[column]}` : ""}`;
         const wrap = make(inner.node, "div", { class: "axis-row" });
         make(wrap, "span", { class: "y" }, `${grid.rows} units`);
         const maps = make(wrap, "div");
         map(maps, grid, Math.min(300, Math.max(120, grid.rows * 3)), (row, column, value) => `${step(column)}\nunit ${layer.order ? layer.order[row] : row}\n${Number.isNaN(value) ? "not finite" : round(value)}`);
-        if (one.labels && grid.columns <= 60) {
+        if (one.labels && grid.columns <= Math.min(60, room(maps) / 7)) {
           const row = make(inner.node, "div", { class: "axis-row" });
           make(row, "span");
           const letters = make(row, "div", { class: "letters" });
@@ -375,11 +375,13 @@
           const series = [{ name: "gradient norm", x, y: layer.gradient, color: "--b" }];
           // Half the distance of two columns, so that points lie below the middle of theirs.
           const half = x.length > 1 ? (layer.length - 1) / (x.length - 1) / 2 : 0.5;
-          const holder = make(row, "div");
-          curves(holder, series, { log: true, height: 170, left: 0, right: 0, xrange: [1 - half, layer.length + half], xlabel: "step", label: "gradient norm through time", low: Math.max(1e-12, Math.min(...layer.gradient.filter((value) => value > 0)) / 1.6), high: Math.min(Number.MAX_VALUE, Math.max(...layer.gradient) * 1.6) });
+          const holder = make(row, "div"), least = layer.gradient.filter((value) => value > 0);
+          const low = Math.max(1e-12, Math.min(...least) / 1.6), faint = least.filter((value) => value < low).length;
+          curves(holder, series, { log: true, height: 170, left: 0, right: 0, xrange: [1 - half, layer.length + half], xlabel: "step", label: "gradient norm through time", low, high: Math.min(Number.MAX_VALUE, Math.max(...layer.gradient) * 1.6) });
+          if (faint) tell(inner.node, `Less than ${round(low)}, and so not drawn: at ${counted(faint, "step")}${shown}.`);
         }
         const zeros = layer.gradient ? layer.gradient.filter((value) => value === 0).length : 0;
-        if (zeros && zeros < layer.gradient.length) tell(inner.node, `The gradient is 0 at ${counted(zeros, "step")}${layer.gradient.length < 40 ? ": a ring at the lower edge" : ", where nothing is drawn"}.`);
+        if (zeros && zeros < layer.gradient.length) tell(inner.node, `The gradient is 0 at ${counted(zeros, "step")}${shown}${layer.gradient.length < 40 ? ": a ring at the lower edge" : ", where nothing is drawn"}.`);
         if (layer.verdict) make(inner.node, "p", { class: "note verdict" }, layer.verdict);
         if (layer.steps) tell(inner.node, `${grid.columns} of ${layer.length.toLocaleString("en")} steps are shown, at nearly equal distances.`);
         if (layer.lost) tell(inner.node, `Not finite, and grey in the map where they are shown: ${counted(layer.lost, "value")} of the state.`);
@@ -388,7 +390,7 @@
   };
 
   const attention = (list) => {
-    const node = section("attention", "Where it looks", "A row for each thing written, a column for each thing read: the darker, the more the model looked there while writing. A path from corner to corner is an alignment that it found by itself.");
+    const node = section("attention", "Where it looks", "A row for each thing written, a column for each thing read: the fuller its colour, the more the model looked there while writing. A path from corner to corner is an alignment that it found by itself.");
     const place = make(node, "div"), box = make(node, "div");
     picker(place, list.map((one) => one.name), "sequence", (chosen) => {
       box.replaceChildren();
@@ -430,8 +432,9 @@
     make(note, "strong", {}, `${total.toLocaleString("en")} real steps`);
     const text = [alike ? "." : `, at most ${longest.toLocaleString("en")} in a sequence.`];
     // Each figure is told only if it is known.
-    if (padding_at_random !== null) text.push(` Batches at random would be ${percent(padding_at_random)} padding${padding === null ? "." : ";"}`);
-    if (padding !== null) text.push(` ${padding_at_random === null ? "Batches" : "batches of like length"} are ${percent(padding)}${padding_at_random === null ? " padding" : ""}, and none of it is computed.`);
+    const both = padding !== null && padding_at_random !== null && percent(padding) !== percent(padding_at_random);
+    if (both || padding === null && padding_at_random !== null) text.push(` Batches at random would be ${percent(padding_at_random)} padding${padding === null ? "." : ";"}`);
+    if (padding !== null) text.push(` ${both ? "batches of like length" : "Batches"} are ${percent(padding)}${both ? "" : " padding"}, and none of it is computed.`);
     note.append(text.join(""));
   };
 
@@ -439,14 +442,13 @@
     // Where there are many, each is the mean of neighbours, and so is its number.
     const x = steps.number.map(Math.round);
     const time = card(data.cards, "Time of a training step");
-    const [first, ...later] = steps.seconds.map((value) => value * 1000);
-    const most = Math.max(...known(later));
-    // The first step also compiles: the others are to be seen, and it is told.
-    const compiles = later.length > 1 && first > 3 * most;
-    const seconds = [{ name: "time", x: compiles ? x.slice(1) : x, y: compiles ? later : [first, ...later], color: "--a" }];
+    const { count, longest, first } = steps.slow, most = `${round(longest * 1000)} ms`;
+    const seconds = [{ name: "time", x: steps.timed.map(Math.round), y: steps.seconds.map((value) => value * 1000), color: "--a" }];
     curves(time.node, seconds, { xlabel: "training step", unit: "ms", low: 0, height: 210, label: "milliseconds a step" });
-    const apart = compiles ? ` The first took ${round(first)} ms, and compiled the kernels.` : "";
-    make(time.node, "p", { class: "note" }, `${round(data.rate)} sequence steps a second, on average.${apart}`);
+    // Steps that compile would press all others flat: they are told.
+    const several = `Not drawn: ${counted(count, "step")} of up to ${most}${first ? ", the first among them: there kernels are compiled" : ""}.`;
+    const apart = !count ? "" : count === 1 && first ? ` The first took ${most}, and compiled the kernels.` : ` ${several}`;
+    tell(time.node, `${round(data.rate)} sequence steps a second, on average.${apart}`);
     const flow = card(data.cards, "Norm of the gradient, training step by step");
     curves(flow.node, [{ name: "gradient norm", x, y: steps.gradient, color: "--b" }], { xlabel: "training step", log: true, height: 210, label: "gradient norm by step" });
     if (steps.lost) tell(flow.node, `Not finite, and so not drawn: ${counted(steps.lost, "step")}.`);
@@ -461,8 +463,7 @@
 
   const plan = (text) => {
     const node = section("plan", "How it runs", "What the engine made of the cell: what left the loop over time, what stayed in it, on which backend, and what it costs.");
-    const lines = text.split("\n");
-    make(node, "pre", {}, lines.slice(0, 3).join("\n").trim());
+    make(node, "pre", { class: "short" }, text.split("\n").slice(0, 3).join("\n").trim());
     const more = make(node, "details");
     make(more, "summary", {}, "The whole plan");
     make(more, "pre", {}, text);
