@@ -10,6 +10,7 @@ from torch import Tensor
 
 from throughtime._errors import check_flag, problem
 from throughtime._tensors import is_lazy
+from throughtime._words import counted
 from throughtime.interop.checkpoints._checkpoint import TFCheckpoint, nearest
 from throughtime.interop.checkpoints._dtypes import by_name
 from throughtime.interop.checkpoints._fit import misfits
@@ -47,8 +48,7 @@ class Restored:
             "of other parts": self.unused,
         }
         rest = [f"{len(names)} {kind} ({_some(names)})" for kind, names in kinds.items() if names]
-        count = len(self.loaded)
-        loaded = f"{count} variable{'s' * (count != 1)} loaded"
+        loaded = f"{counted(len(self.loaded), 'variable')} loaded"
         return f"{loaded}; left alone: {', '.join(rest)}" if rest else loaded
 
 
