@@ -35,7 +35,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
     run(folder / "begun by one", 1)
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(JOB), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(JOB.parent), "OMP_NUM_THREADS": "1"}
+    # They meet by gloo: where there is a GPU it may be one for two.
+    paths = os.pathsep.join([str(JOB.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True, env=environment, timeout=180)
     workers = [json.loads((folder / f"worker-{rank}.json").read_text()) for rank in (0, 1)]
     return {**alone, "workers": workers, "begun by two": run(folder / "begun by two", EPOCHS)}
