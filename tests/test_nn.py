@@ -98,6 +98,13 @@ def measured(module: Any, x: Any, hx: Any = None, **options: Any) -> Measured:
     return Measured(results, gradients(results, sources))
 
 
+def test_three_states_are_one_too_many() -> None:
+    h, x = torch.zeros(1, 2, 4), torch.zeros(5, 2, 3)
+    for kind in (nn.LSTM, tt.nn.LSTM):
+        with pytest.raises(RuntimeError, match="lstm expects two hidden states"):
+            kind(3, 4)(x, (h, h, h))
+
+
 def check(theirs: Any, ours: Any, x: Any, hx: Any = None) -> None:
     want = measured(theirs, x, hx)
     # The second time the call is known.

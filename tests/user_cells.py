@@ -80,6 +80,34 @@ class LayerNormLSTM(tt.RNNCell):
         return h, tt.LSTMStateTuple(c, h)
 
 
+class UnreadGates(tt.RNNCell):
+    """Two layers side by side, of which only one is read: gradients of the other are sums of zeros."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.state_size = self.output_size = units
+        self.read, self.unread = nn.Linear(3 + units, units), nn.Linear(3 + units, units)
+
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        joined = torch.cat([x, h], 1)
+        h = torch.tanh(torch.cat([self.read(joined), self.unread(joined)], 1).chunk(2, 1)[0])
+        return h, h
+
+
+class FrozenHalf(tt.RNNCell):
+    """Half of what two layers give, one of which learns no weights."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.state_size = self.output_size = units
+        self.from_inputs, self.from_state = nn.Linear(3, 2 * units), nn.Linear(units, 2 * units)
+        self.from_inputs.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.tanh((self.from_inputs(x) + self.from_state(h))[:, : self.state_size])
+        return h, h
+
+
 class TorchGRU(tt.RNNCell):
     """torch's variant: the reset gate after the product, two biases."""
 
@@ -437,6 +465,8 @@ USER_CELLS = [
     line("attention to a memory", lambda units: Attention(units, own=False)),
     line("images", ConvolutionalGRU, "aten", "convolution", IMAGE),
     line("plain tensors", PlainTensors),
+    line("gates that nobody reads", UnreadGates),
+    line("half of a product, inputs frozen", FrozenHalf),
     step("softmax gates", softmax_gates, (7, 3), (7, 12)),
     step("inner loop", inner_loop, (3, 4), (4, 4)),
     step("several products", several_products, (3, 4), (4, 4), (4, 4)),

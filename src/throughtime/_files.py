@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,8 @@ def whole(path: Path) -> Iterator[Path]:
     If the block fails, or the disk is full, nothing is left of it, and an earlier file stays. A process that is killed
     within it leaves a hidden file with its number.
     """
-    # Two processes may write to one path: the last one wins, with a file that is all its own.
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    # Two processes or threads may write to one path: the last one wins, with a file that is all its own.
+    new = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.new")
     try:
         yield new
         sync_file(new)

@@ -127,6 +127,14 @@ def test_a_folder_of_texts_in_folders_is_classified(reviews: Path, tmp_path: Pat
     assert len(answers) == 41
 
 
+def test_predict_tells_of_files_without_rows(reviews: Path, tmp_path: Path) -> None:
+    quickly(reviews, tmp_path / "run")
+    (reviews / "good" / "0.txt").write_text("")
+    result = call("predict", tmp_path / "run", reviews, "--out", tmp_path / "answers.csv")
+    assert "39 sequences" in said(result)
+    assert "1 sequence of length 0 left out." in said(result)
+
+
 def test_a_folder_of_texts_is_learned_to_write(reviews: Path) -> None:
     look = look_over(reviews / "good", Columns())
     assert (look.layout.task, look.layout.inputs[0].name) == ("generate", "text")

@@ -92,6 +92,23 @@ def test_what_is_no_number_stays_none() -> None:
     assert fused_cross_entropy(impossible, classes[:1], None).total == torch.inf
 
 
+@pytest.mark.parametrize("offset", [1e3, -1e4, 1e6, 1e8, 1e30])
+def test_large_scores_that_differ_little(offset: float) -> None:
+    scores = (torch.randn(8, 10) + offset).requires_grad_()
+    classes = torch.randint(10, (8,))
+    found, (expected, _) = cross_entropy(scores, classes).total, of_torch(scores, classes, None)
+    torch.testing.assert_close(found, expected.float())
+    pairs = (torch.autograd.grad(total, scores)[0] for total in (found, expected))
+    torch.testing.assert_close(*pairs)
+
+
+def test_lengths_that_are_no_whole_numbers_count_as_everywhere() -> None:
+    scores, classes = examples((2, 4, 3), torch.float32)
+    assert cross_entropy(scores, classes, torch.tensor([2.5, 1.0])).count == 4
+    with pytest.raises(TypeError, match="`lengths` are no tensor: got list"):
+        cross_entropy(scores, classes, [2, 2])  # type: ignore[arg-type]
+
+
 def test_numbers_of_32_bits_and_tensors_that_lie_otherwise() -> None:
     scores, classes = examples((3, 4, 5), torch.float32)
     lengths = torch.tensor([4, 1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         stopped()
     assert not list(tmp_path.iterdir())
+
+
+def test_threads_have_a_file_each(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for _ in range(10):
+            with whole(tmp_path / "file") as new:
+                new.write_text(f"{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_two_at_a_time_have_a_file_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

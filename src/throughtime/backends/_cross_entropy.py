@@ -36,6 +36,7 @@ def can_fuse(scores: Tensor, classes: Tensor, lengths: Tensor | None) -> bool:
         not onlooker()
         and scores.dtype in numba.SCORED
         and scores.numel() > 0
+        and (lengths is None or not lengths.is_floating_point())
         and all(type(part) is Tensor and part.device.type == "cpu" for part in parts)
         and numba.is_installed()
     )
@@ -53,7 +54,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, classes: Tensor, lengths: Tensor | None, facts: array[int]) -> Tensor:
-        norms = torch.empty(classes.shape, dtype=scores.dtype)
+        norms = torch.empty((*classes.shape, 2), dtype=scores.dtype)
         call = _Call(scores, classes, lengths, norms)
         facts.extend([0] * 3 * len(call.parts))
         numba.cross_entropy(scores.dtype, call.frames(facts=facts.buffer_info()[0]))
@@ -105,7 +106,7 @@ class _Call:
         return [
             array("q", (
                 part.batch, part.time, columns, lengths + 8 * part.lengths,
-                scores + part.start * columns * size, classes + part.start * 8, norms + part.start * size,
+                scores + part.start * columns * size, classes + part.start * 8, norms + part.start * 2 * size,
                 facts + 24 * number, slopes + part.start * columns * size, factor,
             ))
             for number, part in enumerate(self.parts)

@@ -38,6 +38,10 @@ class Lagged(NamedTuple):
     def shape(self) -> torch.Size:
         return self.stream.shape
 
+    @property
+    def device(self) -> torch.device:
+        return self.stream.device
+
     def placed(self) -> numba.Rows:
         """For machine code."""
         stream = self.stream

@@ -56,15 +56,17 @@ def hoist(
     ahead = set(map(id, graph.needed_for(wanted)))
     looping = set(map(id, loop))
     parts = Parts(drawn, [], [], loop, [])
+    # What is made of rows has to wait for them, even if it is the same for all of them, as a sum of zeros is.
+    later = set(changing)
     for node in nodes:
         if id(node) in looping:
             continue
-        if not _touches(node, changing) and not any(value.has_rows for value in (*node.values, *node.results)):
+        of_rows = any(value.has_rows for value in (*node.values, *node.results))
+        if not of_rows and later.isdisjoint((*node.values, *node.results)):
             parts.invariant.append(node)
-        elif id(node) in ahead:
-            parts.before.append(node)
-        else:
-            parts.after.append(node)
+            continue
+        later.update(node.results)
+        (parts.before if id(node) in ahead else parts.after).append(node)
     results = set(results)
     _sink(parts, carried, carried_on)
     _stay(parts, carried, results)

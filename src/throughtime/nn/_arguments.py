@@ -83,7 +83,12 @@ def lengths_of(module: nn.RNNBase, given: Any, sequence_length: Any) -> Any:
 
 
 def _leaves(module: nn.RNNBase, hx: Any) -> tuple[Tensor, ...]:
-    return (hx[0], hx[1]) if module.mode == "LSTM" else (hx,)
+    if module.mode != "LSTM":
+        return (hx,)
+    if len(hx) != 2:
+        # As torch says it, from inside of its kernels.
+        raise RuntimeError(f"lstm expects two hidden states, got {len(hx)}")
+    return (hx[0], hx[1])
 
 
 def _as_hx(module: nn.RNNBase, leaves: list[Tensor]) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from throughtime._classes import cross_entropy_of
-from throughtime._errors import check_number, problem, shape_of
+from throughtime._errors import check_number, problem, shape_of, type_name
 from throughtime.backends._cross_entropy import can_fuse, fused_cross_entropy
 
 
@@ -62,7 +62,10 @@ def real_steps(lengths: Tensor | None, *values: Tensor) -> list[Tensor]:
     return [value.flatten(0, 1).index_select(0, places) for value in values]
 
 
-def _check_lengths(lengths: Tensor, *values: Tensor) -> None:
+def _check_lengths(lengths: object, *values: Tensor) -> None:
+    if not isinstance(lengths, Tensor):
+        what, fix = "`lengths` are no tensor", "Pass `torch.tensor(lengths)`."
+        raise TypeError(problem(what, got=type_name(lengths), expected="a tensor [B] of whole numbers", fix=fix))
     for value in values:
         if value.ndim < 2 or lengths.shape != value.shape[:1]:
             what, fix = "values and `lengths` do not fit", "Pass values [B, T, ...] and lengths [B]."

@@ -1,7 +1,7 @@
 """The cross-entropy of classes over the real steps of padded sequences, and its gradient, as machine code.
 
-Forwards a row of scores is read once and leaves one number, the logarithm of the sum of their exponentials. Backwards
-it is read once more and its gradient written: nothing as large as the scores is kept in between.
+Forwards a row of scores is read once and leaves two numbers, by which their exponentials add up to one. Backwards it is
+read once more and its gradient written: nothing as large as the scores is kept in between.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from throughtime.backends.numba._team import is_usable, team
 FRAME = ("batch", "time", "columns", "lengths", "scores", "classes", "norms", "facts", "slopes", "factor")
 """What a call is told: one 64-bit number or address each.
 
-Scores are [batch, time, columns], lengths [batch], classes and `norms`, the logarithms, [batch, time]. `facts` are the
-sum of the losses, how many there are, and how many classes have no score. The gradient goes to `slopes`, which are like
-the scores, times `factor`.
+Scores are [batch, time, columns], lengths [batch], classes [batch, time]. `norms` are [batch, time, 2]: the largest
+score, and the logarithm of the sum beside it; added up they would lose what large scores differ by. `facts` are the sum
+of the losses, how many there are, and how many classes have no score. The gradient goes to `slopes`, which are like the
+scores, times `factor`.
 """
 SCORED = {torch.float32: "float", torch.float64: "double"}
 """The dtypes of scores that there is machine code for."""
@@ -149,15 +150,17 @@ def _losses(element: str, machine: Host) -> Builder:
             # NaN is no maximum, but in the sum.
             most = _over_lanes(b, row.fold(float("-inf"), largest), largest)
             powers = row.fold(0.0, partial(_add_power, b, b.splat(most, lanes)))
-            norm = b.binary("fadd", mathematics.log(_over_lanes(b, powers, added)), most)
-            b.store(norm, b.advance(p["norms"], place, size))
+            above = mathematics.log(_over_lanes(b, powers, added))
+            norms = b.advance(p["norms"], place, 2 * size)
+            b.store(most, norms)
+            b.store(above, b.advance(norms, 1, size))
             number = b.load("i64", b.advance(p["classes"], place, 8))
             # Without a sign, negative numbers are the largest.
             is_class = b.compare("ult", number, p["columns"])
             off = b.convert("zext", b.negated(is_class), "i64")
             b.store(b.binary("add", b.load("i64", wrong), off), wrong)
             own = b.load(element, b.advance(row.start, b.select(is_class, number, integer(0)), size))
-            loss = b.binary("fsub", norm, own)
+            loss = b.binary("fadd", above, b.binary("fsub", most, own))
             loss = loss if element == "double" else b.convert("fpext", loss, "double")
             b.store(added(b.load("double", total), loss), total)
     return b
@@ -176,10 +179,11 @@ def _slopes(element: str, machine: Host) -> Builder:
     with _sequences(b, p) as (start, length):
         with b.loop(length, stem="step", may_be_none=True) as (step, _):
             place = b.binary("add", start, step.index)
-            norm = b.splat(b.load(element, b.advance(p["norms"], place, size)), lanes)
+            norms = b.advance(p["norms"], place, 2 * size)
+            most, above = (b.splat(b.load(element, b.advance(norms, which, size)), lanes) for which in range(2))
             row = _Row(b, element, lanes, _row_at(b, p, "scores", place, size), p["columns"])
             slopes = _row_at(b, p, "slopes", place, size)
-            row.write(slopes, partial(_slope, b, norm, factors))
+            row.write(slopes, partial(_slope, b, most, above, factors))
             own = b.advance(slopes, b.load("i64", b.advance(p["classes"], place, 8)), size)
             b.store(b.binary("fsub", b.load(element, own), factor), own)
         padding = _row_at(b, p, "slopes", b.binary("add", start, length), size)
@@ -188,5 +192,6 @@ def _slopes(element: str, machine: Host) -> Builder:
     return b
 
 
-def _slope(b: Builder, norm: Value, factors: Value, scores: Value) -> Value:
-    return b.binary("fmul", Mathematics(b).exp(b.binary("fsub", scores, norm)), factors)
+def _slope(b: Builder, most: Value, above: Value, factors: Value, scores: Value) -> Value:
+    below = b.binary("fsub", b.binary("fsub", scores, most), above)
+    return b.binary("fmul", Mathematics(b).exp(below), factors)

@@ -60,6 +60,8 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
             unseen.look(batch)
             done, steps = done + len(batch), steps + sum(map(len, batch))
     say(console, answers, out, work_done(answers.unit, done, steps, time.perf_counter() - began))
+    if table.empty:
+        console.print(Text(f"{counted(table.empty, 'sequence')} of length 0 left out."), soft_wrap=True)
     for line in unseen.lines():
         console.print(Text(line), soft_wrap=True)
 
