@@ -80,20 +80,6 @@ class LayerNormLSTM(tt.RNNCell):
         return h, tt.LSTMStateTuple(c, h)
 
 
-class UnreadGates(tt.RNNCell):
-    """Two layers side by side, of which only one is read: gradients of the other are sums of zeros."""
-
-    def __init__(self, units: int) -> None:
-        super().__init__()
-        self.state_size = self.output_size = units
-        self.read, self.unread = nn.Linear(3 + units, units), nn.Linear(3 + units, units)
-
-    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        joined = torch.cat([x, h], 1)
-        h = torch.tanh(torch.cat([self.read(joined), self.unread(joined)], 1).chunk(2, 1)[0])
-        return h, h
-
-
 class FrozenHalf(tt.RNNCell):
     """Half of what two layers give, one of which learns no weights."""
 
@@ -242,6 +228,13 @@ class StraightThrough(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (values,) = ctx.saved_tensors
         return gradient * (values.abs() < 1)
+
+
+def unread_gates(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the second half are sums of zeros."""
+    joined, (w, b, v, c) = torch.cat([x, h], 1), weights
+    h = torch.tanh(torch.cat([joined @ w + b, joined @ v + c], 1).chunk(2, 1)[0])
+    return h, h
 
 
 def softmax_gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
@@ -465,7 +458,7 @@ USER_CELLS = [
     line("attention to a memory", lambda units: Attention(units, own=False)),
     line("images", ConvolutionalGRU, "aten", "convolution", IMAGE),
     line("plain tensors", PlainTensors),
-    line("gates that nobody reads", UnreadGates),
+    step("gates that nobody reads", unread_gates, (7, 4), (4,), (7, 4), (4,)),
     line("half of a product, inputs frozen", FrozenHalf),
     step("softmax gates", softmax_gates, (7, 3), (7, 12)),
     step("inner loop", inner_loop, (3, 4), (4, 4)),

@@ -19,7 +19,7 @@ from throughtime.backends.numba._ir import SIZES, Builder, Value, constant, inte
 from throughtime.backends.numba._library import load
 from throughtime.backends.numba._llvm import Host, host
 from throughtime.backends.numba._math import Mathematics
-from throughtime.backends.numba._team import is_usable, team
+from throughtime.backends.numba._team import run_frames
 
 FRAME = ("batch", "time", "columns", "lengths", "scores", "classes", "norms", "facts", "slopes", "factor")
 """What a call is told: one 64-bit number or address each.
@@ -45,14 +45,7 @@ def cross_entropy_gradient(dtype: torch.dtype, frames: Sequence[array[int]]) -> 
 
 
 def _run(name: str, dtype: torch.dtype, frames: Sequence[array[int]]) -> None:
-    call, address = _code(name, dtype)
-    starts = [frame.buffer_info()[0] for frame in frames]
-    together = team() if len(frames) > 1 and is_usable() else None
-    if together is not None:
-        together.run(address, starts)
-        return
-    for start in starts:
-        call(start)
+    run_frames(*_code(name, dtype), frames, len(frames))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from throughtime.backends.numba._ir import Builder, Value, integer, module
 from throughtime.backends.numba._library import load
 from throughtime.backends.numba._llvm import Library
-from throughtime.backends.numba._team import is_usable, team
+from throughtime.backends.numba._team import run_frames
 
 MOVE = ("packed", "padded", "offset", "rows", "length", "backwards", "row_step", "time_step", "time", "row_first",
         "row_last", "size", "unpack")  # fmt: skip
@@ -45,14 +45,7 @@ def before(frame: array[int]) -> None:
 
 
 def _run(name: str, frames: Sequence[array[int]], threads: int) -> None:
-    call, address = _code(name)
-    starts = [frame.buffer_info()[0] for frame in frames]
-    together = team() if threads > 1 and is_usable() else None
-    if together is not None:
-        together.run(address, starts)
-        return
-    for start in starts:
-        call(start)
+    run_frames(*_code(name), frames, threads)
 
 
 @functools.cache

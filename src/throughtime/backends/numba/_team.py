@@ -151,3 +151,14 @@ def is_usable() -> bool:
 def _left_behind() -> None:
     global _forked  # noqa: PLW0603
     _forked = True
+
+
+def run_frames(call: Callable[[int], None], address: int, frames: Sequence[array[int]], threads: int) -> None:
+    """Call a function once for each frame: by its address in the threads of the team, if several are worth it."""
+    starts = [frame.buffer_info()[0] for frame in frames]
+    together = team() if threads > 1 and is_usable() else None
+    if together is not None:
+        together.run(address, starts)
+        return
+    for start in starts:
+        call(start)
