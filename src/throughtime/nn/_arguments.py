@@ -85,9 +85,9 @@ def lengths_of(module: nn.RNNBase, given: Any, sequence_length: Any) -> Any:
 def _leaves(module: nn.RNNBase, hx: Any) -> tuple[Tensor, ...]:
     if module.mode != "LSTM":
         return (hx,)
-    if len(hx) != 2:
+    if type(hx) in (tuple, list) and len(hx) > 2:
         # As torch says it, from inside of its kernels.
-        raise RuntimeError(f"lstm expects two hidden states, got {len(hx)}")
+        raise RuntimeError("lstm expects two hidden states")
     return (hx[0], hx[1])
 
 
