@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from throughtime._errors import check_callable, check_flag, check_number, check_positive_int, problem
+from throughtime._words import counted
 from throughtime.train._batches import Batch, pad
 from throughtime.train._workers import this_worker
 
@@ -88,7 +89,7 @@ class Buckets(Sampler[list[int]]):
         (start, lends), self._start, self._lends = (self._start, self._lends), 0, False
         if not lends and self._fewest < self.workers:
             what, fix = "a batch has fewer rows than there are workers", "Raise `batch_size`, or use fewer workers."
-            got = f"{self._fewest} row{'' if self._fewest == 1 else 's'}"
+            got = counted(self._fewest, "row")
             raise ValueError(problem(what, got=got, expected=f"at least {self.workers}", fix=fix))
         for batch in self._batches()[start:]:
             yield self._share(batch).tolist()
