@@ -141,6 +141,28 @@ def _fill(value: Tensor, fill: Any) -> Tensor:
     return _full_like(value, fill)
 
 
+def _zero(value: Tensor) -> Tensor:
+    return _tensor(aten.zeros.default(list(value.shape), dtype=value.dtype, device=value.device))
+
+
+def _copy(value: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """What `value.copy_(source)` leaves in `value`."""
+    if source.dtype != value.dtype:
+        source = aten._to_copy.default(source, dtype=value.dtype)
+    return source if source.shape == value.shape else _tensor(aten.expand.default(source, list(value.shape)))
+
+
+def _index_put(value: Tensor, indices: list[Any], piece: Tensor, accumulate: bool = False) -> Any:
+    """One number wherever a mask says so is a choice; all else keeps its name."""
+    mask = indices[0]
+    chosen = len(indices) == 1 and mask.dtype == torch.bool and piece.ndim == 0
+    if not chosen:
+        return NotImplemented
+    mask = aten.view.default(mask, [*mask.shape, *[1] * (value.ndim - mask.ndim)])
+    piece = piece if piece.dtype == value.dtype else aten._to_copy.default(piece, dtype=value.dtype)
+    return aten.where.self(mask, aten.add.Tensor(value, piece) if accumulate else piece, value)
+
+
 def _slice_backward(grad: Tensor, sizes: list[int], dim: int, start: int, end: int, step: int) -> Tensor:
     zeros = aten.zeros.default(sizes, dtype=grad.dtype, device=grad.device)
     return _tensor(aten.slice_scatter.default(zeros, grad, dim, start, end, step))
@@ -218,6 +240,7 @@ def _group_norm_backward(
     return masked[0].view(x.shape), dweight, aten.sum.dim_IntList(d, others) if mask[2] else None
 
 
+# `NotImplemented` is the answer of one that stands for the operation in some cases only.
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addmm.default: _plus_bias(aten.mm.default),
     aten.baddbmm.default: _plus_bias(aten.bmm.default),
@@ -258,4 +281,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.masked_fill.Scalar: _masked_fill,
     aten.masked_fill.Tensor: _masked_fill,
     aten.fill.Scalar: _fill,
+    aten.fill.Tensor: _copy,
+    aten.zero.default: _zero,
+    aten.copy.default: _copy,
+    aten.index_put.default: _index_put,
 }

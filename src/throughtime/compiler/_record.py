@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -21,15 +18,16 @@ from throughtime.cells._draws import drawing
 from throughtime.compiler._calls import Calls
 from throughtime.compiler._decompose import DECOMPOSITIONS
 from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._foreign_rng import foreign_randomness, unseeded
+from throughtime.compiler._functionalize import Memory, View, out_of_place, written_by
 from throughtime.compiler._graph import Graph, Node, Value
 from throughtime.compiler._products import RowAxes
 from throughtime.compiler._shadow import shadow
 from throughtime.compiler._traced import ESCAPED, Source, StepCall, StepSignature, Trace, Traced
 from throughtime.compiler._undo import Outside, undone
-from throughtime.compiler._watch import Anatomy, anatomies, changed_attribute, is_generator
+from throughtime.compiler._watch import Anatomy, anatomies, changed_attribute
 
 aten = torch.ops.aten
-_SEEDING = frozenset({"manual_seed", "seed", "set_state", "graphsafe_set_state"})
 _LOOKS_AT_VALUES = {
     aten._local_scalar_dense,
     aten.is_nonzero,
@@ -75,7 +73,8 @@ class _Recording(TorchDispatchMode):
         self._nodes: list[Node] = []
         self._names: dict[str, int] = {}
         self._literals: dict[Value, Tensor] = {}
-        self._storages: dict[int, int] = {}
+        # Of each storage the tensor that was seen first.
+        self._storages: dict[int, Traced] = {}
         self._alive: list[Tensor] = []
         self._generators: dict[int, Source] = {}
         self._differentiate = differentiate
@@ -88,13 +87,13 @@ class _Recording(TorchDispatchMode):
         # Autocast would cast its weights once and keep them for later steps: as part of this step, it must cast.
         cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
-        # Somebody's hooks on saved tensors are for real ones; only the innermost hooks are called.
-        hidden = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+        # A user's hooks on saved tensors are for real ones; only the innermost hooks are called.
+        hidden = saved_tensors_hooks(_with_version, _unchanged)
         try:
             with (
                 undone(cell),
                 outside.watched(),
-                _foreign_randomness(anatomy.kept),
+                foreign_randomness(anatomy.kept),
                 torch.random.fork_rng(list(devices)),
                 torch.inference_mode(False),
                 torch.set_grad_enabled(differentiate),
@@ -119,7 +118,7 @@ class _Recording(TorchDispatchMode):
             if id(tensor) not in made:
                 path = anatomy.paths[next(i for i, one in enumerate(anatomy.tensors) if one is tensor)]
                 made[id(tensor)] = self._wrap(
-                    tensor.detach(), path, requires_grad=tensor.requires_grad and self._differentiate
+                    tensor.detach(), path, requires_grad=tensor.requires_grad and self._differentiate, of_cell=True
                 )
             return made[id(tensor)]
 
@@ -131,8 +130,9 @@ class _Recording(TorchDispatchMode):
             [self._wrap(leaf.zeros(rows), leaf.name, requires_grad=self._tracks(leaf.dtype)) for leaf in leaves]
             for leaves in (signature.input_leaves, signature.state_leaves)
         )
+        begun = [[leaf.value for leaf in leaves] for leaves in (tensors, inputs, state)]
         self._calls.note("begin", None, None, [*tensors, *inputs, *state])
-        with self, self._calls, _unseeded():
+        with self, self._calls, unseeded():
             result = _by_the_cell(
                 call, stand_in, _nest.pack_as(signature.inputs, inputs), _nest.pack_as(signature.state, state)
             )
@@ -152,9 +152,9 @@ class _Recording(TorchDispatchMode):
         first, second = len(tensors), len(tensors) + len(inputs)
         return Trace(
             graph=Graph(self._nodes),
-            tensors=[tensor.value for tensor in tensors],
-            inputs=[leaf.value for leaf in inputs],
-            state=[leaf.value for leaf in state],
+            tensors=begun[0],
+            inputs=begun[1],
+            state=begun[2],
             outputs=[leaf.value for leaf in outputs],
             new_state=[leaf.value for leaf in new_state],
             once=_kept_noise(stand_in),
@@ -213,12 +213,31 @@ class _Recording(TorchDispatchMode):
         by_source = dict(zip(map(id, wanted), adopted, strict=True))
         return [by_source.get(id(source)) for source in sources]
 
-    def _wrap(self, inner: Tensor, name: str, *, requires_grad: bool = False, constant: bool = False) -> Traced:
-        self._alive.append(inner)
-        key = inner.untyped_storage().data_ptr()
-        self._storages[key] = self._storages.get(key, 0) + 1
+    def _wrap(
+        self, inner: Tensor, name: str, *, requires_grad: bool = False, constant: bool = False, of_cell: bool = False
+    ) -> Traced:
+        """A tensor with a memory of its own."""
         value = Value(self._unique(name), tuple(inner.shape), inner.dtype)
-        return Traced(inner, value, self._owner, requires_grad=requires_grad, constant=constant)
+        memory = Memory(value, self._emit, of_cell=of_cell, constant=constant)
+        return self._known(Traced(inner, memory, (), self._owner, requires_grad=requires_grad).shows(value))
+
+    def _known(self, tensor: Traced) -> Traced:
+        # Its storage is kept: no other may come to lie there.
+        self._alive.append(tensor.held)
+        storage = tensor.held.untyped_storage()
+        if storage.nbytes():
+            self._storages.setdefault(storage.data_ptr(), tensor)
+        return tensor
+
+    def _view(self, inner: Tensor, source: Traced, view: View, name: str) -> Traced:
+        """A tensor that looks into the memory of another."""
+        value = Value(self._unique(name), tuple(inner.shape), inner.dtype)
+        return self._known(Traced(inner, source.memory, (*source.views, view), self._owner).shows(value))
+
+    def _emit(self, func: OpOverload, args: tuple[Any, ...], shape: tuple[int, ...], dtype: torch.dtype) -> Value:
+        value = Value(self._unique(func.overloadpacket.__name__), shape, dtype)
+        self._nodes.append(Node(func, args, {}, (value,)))
+        return value
 
     def _unique(self, name: str) -> str:
         name = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_") or "value"
@@ -241,15 +260,15 @@ class _Recording(TorchDispatchMode):
             raise Uncompilable(f"what it does depends on the values of tensors (aten.{func.overloadpacket.__name__})")
         if self._is_forward and (func is aten.detach.default or not torch.is_grad_enabled()):
             self._is_plain &= not any(isinstance(arg, Tensor) and arg.requires_grad for arg in tree_leaves(args))
-        if func in (aten.detach.default, aten.alias.default):
-            (source,) = args
-            return self._renamed(source)
+        own = _OWN_RECORDS.get(func)
+        if own is not None:
+            return own(self, *args, **kwargs)
         decomposed = DECOMPOSITIONS.get(func)
         if decomposed is not None:
             with self:
-                return decomposed(*args, **kwargs)
-        if func is aten.lift_fresh.default:
-            return self._literal(args[0])
+                simpler = decomposed(*args, **kwargs)
+            if simpler is not NotImplemented:
+                return simpler
         if func._schema.is_mutable:
             return self._in_place(func, args, kwargs)
         args = _normalized(func, args)
@@ -273,14 +292,19 @@ class _Recording(TorchDispatchMode):
     def _renamed(self, source: Any) -> Any:
         if not isinstance(source, Traced):
             raise Uncompilable(_unknown_tensor(source))
-        # Both look into the same memory.
-        self._storages[source.held.untyped_storage().data_ptr()] += 1
         self._check_own(source)
-        return Traced(source.held, source.value, self._owner, constant=source.constant)
+        return Traced(source.held, source.memory, source.views, self._owner).shows(source.value)
 
     def _check_own(self, tensor: Traced) -> None:
         if tensor.owner is not self._owner:
             raise Uncompilable(ESCAPED)
+
+    def _blank(self, like: Any, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+        """What autograd makes to write the gradient of a view into: how it lies in memory does not matter."""
+        dtype, device = dtype or like.dtype, device or like.device
+        blank = torch.empty_strided(size, stride, dtype=dtype, device=device)
+        made: Tensor = self._note(aten.empty.memory_format, (list(size),), {"dtype": dtype, "device": device}, blank)
+        return made
 
     def _literal(self, tensor: Tensor) -> Tensor:
         """A number written in the step: it is the same at every step."""
@@ -322,7 +346,7 @@ class _Recording(TorchDispatchMode):
             raise Uncompilable(f"aten.{name} does not compute tensors")
         given = [leaf.constant for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Traced)]
         constant = all(given) and torch.Tag.nondeterministic_seeded not in func.tags
-        wrapped = [None if part is None else self._wrap(part, name, constant=constant) for part in outs]
+        wrapped = [None if part is None else self._result(part, func, args, name, constant) for part in outs]
         results = tuple(Value("unused", (), torch.float32) if part is None else part.value for part in wrapped)
         self._nodes.append(Node(func, self._values(tuple(args)), self._values(kwargs), results))
         if not self._calls.inside:
@@ -330,25 +354,76 @@ class _Recording(TorchDispatchMode):
             self._calls.note(func, self._calls.described((args, kwargs)), (args, kwargs), wrapped)
         return type(out)(wrapped) if isinstance(out, tuple | list) else wrapped[0]
 
+    def _result(self, part: Tensor, func: OpOverload, args: Any, name: str, constant: bool) -> Traced:
+        storage = part.untyped_storage()
+        seen = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
+        if seen is None:
+            return self._wrap(part, name, constant=constant)
+        first = args[0] if args and isinstance(args[0], Traced) else None
+        if first is not None and first.held.untyped_storage().data_ptr() == storage.data_ptr():
+            return self._view(part, first, View(func, tuple(args[1:]), tuple(first.shape), tuple(part.shape)), name)
+        # Nothing is known of how it looks into the memory of another argument: it cannot be written to.
+        unknown = View(aten.as_strided.default, (), tuple(seen.shape), tuple(part.shape))
+        return self._view(part, seen, unknown, name)
+
     def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        """An operation in place on a tensor that nothing else looks into is the same operation out of place."""
-        target = args[0]
+        """An operation in place as the operation out of place, whose results are then written."""
         name = func.overloadpacket.__name__
-        if not isinstance(target, Traced):
-            raise Uncompilable(_unknown_tensor(target))
-        plain = getattr(aten, name[:-1], None) if name.endswith("_") else None
-        overload = None if plain is None else getattr(plain, func._overloadname, None)
-        shared = self._storages[target.held.untyped_storage().data_ptr()] > 1
-        made_here = any(target.value in node.results for node in self._nodes)
-        if func is aten.bernoulli_.float:
-            # Its probability may be left out; that of the operation out of place may not.
-            overload, args = aten.bernoulli.p, (target, args[1] if len(args) > 1 else kwargs.pop("p", 0.5))
-        if overload is None or shared or not made_here:
-            raise Uncompilable(f"it changes a tensor in place that is seen elsewhere (aten.{name})")
+        targets = written_by(func, args, kwargs)
+        for target in targets:
+            if not isinstance(target, Traced):
+                raise Uncompilable(f"it changes in place what is no tensor of the step (aten.{name})")
+            self._check_own(target)
+            if target.memory.of_cell:
+                raise Uncompilable(f"it changes a tensor of the cell in place (aten.{name})")
+        plain = out_of_place(func, args, kwargs)
+        if plain is None:
+            raise Uncompilable(f"it uses aten.{name}, of which only the form in place is known")
+        operation, plain_args, plain_kwargs = plain
         with self:
-            noted = overload(*args, **kwargs)
-        target.value, target.held, target.constant = noted.value, noted.held, noted.constant
-        return target
+            noted = operation(*plain_args, **plain_kwargs)
+            if torch.Tag.inplace_view in func.tags:
+                return self._look_through(targets[0], noted, func, args)
+            results = noted if isinstance(noted, tuple | list) else (noted,)
+            for target, result in zip(targets, results, strict=True):
+                self._write(target, result)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _look_through(self, target: Traced, view: Traced, func: OpOverload, args: Any) -> Traced:
+        """`unsqueeze_` and the like: the same memory, seen in another shape, which torch notes at the tensor."""
+        with no_dispatch():
+            func(target, *args[1:])
+        target.held, target.views = view.held, view.views
+        return target.shows(view.value)
+
+    def _write(self, target: Traced, result: Traced) -> None:
+        if result.shape != target.shape or not torch.can_cast(result.dtype, target.dtype):
+            what = f"a {result.dtype} tensor of shape {tuple(result.shape)} is written into {target!r}"
+            raise Uncompilable(f"it cannot be traced ({what})")
+        if result.dtype != target.dtype:
+            result = aten._to_copy.default(result, dtype=target.dtype)
+        target.memory.write(target.views, result.value)
+        target.shows(result.value)
+
+
+_OWN_RECORDS: dict[OpOverload, Callable[..., Any]] = {
+    aten.detach.default: _Recording._renamed,
+    aten.alias.default: _Recording._renamed,
+    aten.lift_fresh.default: _Recording._literal,
+    aten.new_empty_strided.default: _Recording._blank,
+}
+
+
+def _with_version(tensor: Tensor) -> tuple[Tensor, int]:
+    return tensor, tensor._version
+
+
+def _unchanged(saved: tuple[Tensor, int]) -> Tensor:
+    """What was saved for a gradient, unless it was written to since: where there are hooks, torch does not look."""
+    tensor, version = saved
+    if tensor._version != version:
+        raise RuntimeError("a tensor that a gradient needs has been modified by an inplace operation")
+    return tensor
 
 
 def _by_the_cell(call: Any, *args: Any) -> Any:
@@ -374,62 +449,6 @@ def _normalized(func: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
     ends = [args[place] if len(args) > place else None for place in (first + 1, first + 2)]
     start, stop, _ = slice(*ends).indices(shape[dim])
     return (*args[:first], dim, start, max(start, stop), *([step] if step != 1 else []))
-
-
-@contextlib.contextmanager
-def _foreign_randomness(kept: Sequence[Any]) -> Iterator[None]:
-    """Python's and numpy's random numbers would be frozen into the trace: whoever draws some is refused."""
-    sources = [random, *(thing for thing in kept if is_generator(thing))]
-    if "numpy.random" in sys.modules:
-        sources.append(np.random)
-    before = [_random_state(source) for source in sources]
-    try:
-        yield
-        if str([_random_state(source) for source in sources]) != str(before):
-            raise Uncompilable("it draws random numbers outside of torch")
-    finally:
-        for source, state in zip(sources, before, strict=True):
-            _set_random_state(source, state)
-
-
-@contextlib.contextmanager
-def _unseeded() -> Iterator[None]:
-    """Whoever seeds in a step wants the same random numbers at every step; drawn for all at once, they are not."""
-    seeded: list[str] = []
-
-    def watch(_frame: Any, event: str, called: Any) -> None:
-        if event == "c_call" and called.__name__ in _SEEDING and isinstance(called.__self__, torch.Generator):
-            seeded.append(called.__name__)
-
-    # Not beside a profiler, of which a thread has one; and of no other thread.
-    alone = sys.getprofile() is None
-    if alone:
-        sys.setprofile(watch)
-    try:
-        yield
-    finally:
-        if alone:
-            sys.setprofile(None)
-    if seeded:
-        raise Uncompilable("it seeds torch's random numbers")
-
-
-def _random_state(source: Any) -> Any:
-    """What the coming numbers depend on; of numpy there are the module, its old generators and its new ones."""
-    if hasattr(source, "getstate"):
-        return source.getstate()
-    if hasattr(source, "get_state"):
-        return source.get_state(legacy=False)
-    return getattr(source, "bit_generator", source).state
-
-
-def _set_random_state(source: Any, state: Any) -> None:
-    if hasattr(source, "setstate"):
-        source.setstate(state)
-    elif hasattr(source, "set_state"):
-        source.set_state(state)
-    else:
-        getattr(source, "bit_generator", source).state = state
 
 
 def _unknown_tensor(tensor: Any) -> str:

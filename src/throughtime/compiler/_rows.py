@@ -273,6 +273,13 @@ def _index_put(node: Node) -> set[Value]:
     return set()
 
 
+def _index_fill(node: Node) -> None:
+    if node.arg("index").has_rows or node.arg("self").row_axis in (None, _dim(node, node.arg("self"))):
+        _refuse(node, "writes over some of them")
+    if isinstance(node.arg("value"), Value) and node.arg("value").has_rows:
+        _refuse(node, "writes over some of them")
+
+
 def _index_add(node: Node) -> None:
     whole, piece = node.arg("self"), node.arg("source")
     if node.arg("index").has_rows or whole.row_axis != piece.row_axis or whole.row_axis in (None, _dim(node, whole)):
@@ -380,7 +387,8 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     **dict.fromkeys(("gather", "scatter", "scatter_add"), _gather),
     "bucketize": _bucketize,
     "index_put": _index_put,
-    "index_add": _index_add,
+    **dict.fromkeys(("index_add", "index_copy"), _index_add),
+    "index_fill": _index_fill,
     **dict.fromkeys(
         (
             "tril",

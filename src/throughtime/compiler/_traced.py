@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from throughtime.compiler._errors import Uncompilable
+from throughtime.compiler._functionalize import Memory, View
 from throughtime.compiler._graph import Graph, Value
 
 StepCall = Callable[[Any, Any, Any], tuple[list[Any], list[Any]]]
@@ -156,19 +157,19 @@ ESCAPED = "it keeps a tensor of one step and uses it outside of the step"
 class Traced(Tensor):
     """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for.
 
-    One that is `constant` was made of numbers alone, none of them random. If somebody keeps it beyond its trace, torch
-    computes with it as with any other; its memory is out of reach.
+    It looks into a `Memory` through `views`. If somebody keeps it beyond its trace and it was made of numbers alone,
+    torch computes with it as with any other; otherwise its memory is out of reach.
     """
 
-    value: Value
     held: Tensor
     owner: object
     """Whose trace it belongs to."""
-    constant: bool
+    memory: Memory
+    views: tuple[View, ...]
 
     @staticmethod
     def __new__(  # noqa: PYI034
-        cls, inner: Tensor, value: Value, owner: object, *, requires_grad: bool = False, constant: bool = False
+        cls, inner: Tensor, memory: Memory, views: tuple[View, ...], owner: object, *, requires_grad: bool = False
     ) -> Traced:
         made: Traced = Tensor._make_wrapper_subclass(
             cls,
@@ -180,8 +181,25 @@ class Traced(Tensor):
             device=inner.device,
             requires_grad=requires_grad,
         )
-        made.held, made.value, made.owner, made.constant = inner, value, owner, constant
+        made.held, made.memory, made.views, made.owner = inner, memory, views, owner
         return made
+
+    def shows(self, value: Value) -> Traced:
+        """Note the value that the memory shows here, until it is written to."""
+        self._shown, self._writes = value, self.memory.writes
+        return self
+
+    @property
+    def value(self) -> Value:
+        """What it is in the graph now."""
+        if self._writes != self.memory.writes:
+            self.shows(self.memory.read(self.views))
+        return self._shown
+
+    @property
+    def constant(self) -> bool:
+        """Whether it was made of numbers alone, none of them random."""
+        return self.memory.constant
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Traced({self.value.described})"
