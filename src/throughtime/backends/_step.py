@@ -11,6 +11,7 @@ from throughtime import _nest
 from throughtime._errors import problem, shape_of, type_name
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import dims
+from throughtime.cells._copies import call_on_copies
 
 
 def is_row_leaf(leaf: Any) -> bool:
@@ -38,7 +39,7 @@ class Step:
 
     def __call__(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """`output, state` of the cell, in the structures of `output_size` and of the state it started with."""
-        result = self.cell(inputs, state)
+        result = call_on_copies(self.cell, inputs, state)
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeError(
                 problem(

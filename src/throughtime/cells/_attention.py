@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from throughtime import _nest
 from throughtime._errors import check_flag, check_positive_int, problem
 from throughtime.cells._base import RNNCell, check_rows, dims
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import check_inputs, glorot_uniform, input_width, zeros
 from throughtime.cells._projections import _LazyWrapper
 
@@ -135,7 +136,7 @@ class AttentionCellWrapper(_LazyWrapper):
         self.check_step(inputs, state)
         inner, attns, memory = self._open_state(state)
         joined = torch.addmm(self.bias, torch.cat([inputs, attns], 1), self.kernel)
-        output, inner = self.cell(joined, inner)
+        output, inner = call_on_copies(self.cell, joined, inner)
         attns = self._attend(torch.cat([leaf.flatten(1) for leaf in _nest.flatten(inner)], 1), memory)
         last = self.attn_output_projection
         output = torch.addmm(last.bias, torch.cat([output, attns], 1), last.kernel)

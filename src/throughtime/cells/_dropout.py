@@ -20,6 +20,7 @@ from throughtime._errors import (
     shape_of,
 )
 from throughtime.cells._base import dims, shown_options
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._draws import Draws
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._seeded import check_keep_prob
@@ -77,13 +78,13 @@ class DropoutWrapper(Draws, CellWrapper):
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside, with dropout before and after it."""
         if not self.training:
-            output, state = self.cell(inputs, state)
+            output, state = call_on_copies(self.cell, inputs, state)
             return output, state
         if _drops(self.input_keep_prob):
             if self.variational_recurrent:
                 _check_input_size(inputs, self._input_size)
             inputs = self._drop("input", inputs, self.input_keep_prob, visitor=lambda _: True)
-        output, state = self.cell(inputs, state)
+        output, state = call_on_copies(self.cell, inputs, state)
         if _drops(self.state_keep_prob):
             state = self._drop("state", state, self.state_keep_prob, visitor=self._visitor)
         if _drops(self.output_keep_prob):

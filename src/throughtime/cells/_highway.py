@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from throughtime._errors import check_flag, check_number, problem
 from throughtime.cells._base import RNNCell
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import check_inputs, glorot_uniform
 from throughtime.cells._projections import _LazyWrapper
 from throughtime.cells._wrappers import CellWrapper
@@ -75,7 +76,7 @@ class HighwayWrapper(_LazyWrapper):
     def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell inside, and what passes it by."""
         self.check_step(inputs, state)
-        output, state = self.cell(inputs, state)
+        output, state = call_on_copies(self.cell, inputs, state)
         carry = torch.sigmoid(torch.addmm(self.carry_b, inputs, self.carry_w))
         if self.couple_carry_transform_gates:
             return inputs * carry + output * (1 - carry), state
@@ -98,5 +99,5 @@ class CompiledWrapper(CellWrapper):
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside."""
-        output, state = self.cell(inputs, state)
+        output, state = call_on_copies(self.cell, inputs, state)
         return output, state

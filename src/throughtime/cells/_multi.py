@@ -19,6 +19,7 @@ from throughtime.cells._base import (
     zeros_of,
 )
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import input_width
 from throughtime.cells._wrappers import CellWrapper
 
@@ -115,7 +116,7 @@ class MultiRNNCell(RNNCell):
             self._check_shared_widths(inputs.shape[-1])
         next_states = []
         for cell, cell_state in zip(self.cells, self._open_state(state), strict=True):
-            inputs, next_state = cell(inputs, cell_state)
+            inputs, next_state = call_on_copies(cell, inputs, cell_state)
             next_states.append(next_state)
         return inputs, tuple(next_states) if self.state_is_tuple else torch.cat(next_states, 1)
 

@@ -15,6 +15,7 @@ from throughtime._tensors import has_values
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import RNNCell, check_cell
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
 from throughtime.cells._wrappers import Wrapping
 
@@ -86,7 +87,9 @@ class InputProjectionWrapper(_LazyWrapper):
         """One step of the cell inside on the projected `inputs` [B, I]."""
         self.check_step(inputs, state)
         projected = torch.addmm(self.bias, inputs, self.kernel)
-        output, state = self.cell(projected if self.activation is None else self.activation(projected), state)
+        output, state = call_on_copies(
+            self.cell, projected if self.activation is None else self.activation(projected), state
+        )
         return output, state
 
 
@@ -147,7 +150,7 @@ class OutputProjectionWrapper(_LazyWrapper):
 
     def forward(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
         """One step of the cell inside, its output projected to [B, output_size]."""
-        output, state = self.cell(inputs, state)
+        output, state = call_on_copies(self.cell, inputs, state)
         projected = torch.addmm(self.bias, output, self.kernel)
         return (projected if self.activation is None else self.activation(projected)), state
 
@@ -202,7 +205,7 @@ class EmbeddingWrapper(_LazyWrapper):
         if has_values(inputs):
             self.check_values(inputs)
         rows = functional.embedding(inputs.reshape(-1).long(), self.embedding)
-        output, state = self.cell(rows, state)
+        output, state = call_on_copies(self.cell, rows, state)
         return output, state
 
     def check_step(self, inputs: Any, state: Any) -> None:

@@ -12,6 +12,7 @@ from throughtime import _nest
 from throughtime._errors import check_callable, check_device, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._copies import call_on_copies
 
 
 class Wrapping:
@@ -93,7 +94,7 @@ class ResidualWrapper(CellWrapper):
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside, with the inputs added to its output."""
-        outputs, state = self.cell(inputs, state)
+        outputs, state = call_on_copies(self.cell, inputs, state)
         return (self.residual_fn or _add)(inputs, outputs), state
 
 
@@ -145,7 +146,7 @@ class DeviceWrapper(CellWrapper):
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside, on its device."""
-        output, state = self.cell(self._bring(inputs), self._bring(state))
+        output, state = call_on_copies(self.cell, self._bring(inputs), self._bring(state))
         return output, state
 
     def _bring(self, tree: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import check_number, problem
 from throughtime.cells._activations import Activation, resolve_activation
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import glorot_uniform, ones, zeros
 from throughtime.cells._seeded import SeededCell, check_keep_prob
@@ -45,7 +46,7 @@ class ZoneoutWrapper(CellWrapper, SeededCell):
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell inside, parts of which do not happen."""
-        output, new = self.cell(inputs, state)
+        output, new = call_on_copies(self.cell, inputs, state)
         before, after = _nest.flatten(state), _nest.flatten(new)
         kept = [self._blend(*parts) for parts in zip(before, after, self.rates, strict=True)]
         same = next((leaf for leaf, value in zip(kept, after, strict=True) if value is output), output)

@@ -23,6 +23,7 @@ from throughtime.compiler._traced import BATCHES, Call, Seen, Traced
 DEPENDS = "what it does depends on the number of rows in the batch"
 
 
+_NUMBERS_OF = {"__float__": "float()", "__int__": "int()", "__complex__": "complex()"}
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
@@ -47,6 +48,9 @@ class Calls(TorchFunctionMode):
         try:
             if func == _SET_DATA:
                 raise Uncompilable("it gives a tensor other data, which nobody would see")
+            if name in _NUMBERS_OF and isinstance(args[0], Traced):
+                # Before torch does: it would also warn of a gradient that only the trace has.
+                raise Uncompilable(f"what it does depends on the values of tensors ({_NUMBERS_OF[name]} of one)")
             by_axes = BY_AXES.get(name)
             out = (
                 REPLACED.get(name, func)(*args, **kwargs)

@@ -105,9 +105,7 @@ class _Recording(TorchDispatchMode):
         except NotImplementedError as error:
             raise Uncompilable(f"it cannot be traced ({_first_line(error)})") from error
         except RuntimeError as error:
-            if "tensor subclass" in str(error):
-                raise Uncompilable(f"what it does depends on the values of tensors ({_first_line(error)})") from error
-            raise Uncompilable(f"it cannot be traced ({_first_line(error)})") from error
+            raise Uncompilable(_reason(error)) from error
         finally:
             torch.set_autocast_cache_enabled(cache)
 
@@ -462,6 +460,15 @@ def _identity(generator: Any) -> int:
     """A generator has many Python objects, but one address."""
     address: int = generator._cdata
     return address
+
+
+def _reason(error: RuntimeError) -> str:
+    """What an error of torch in a step says about the cell."""
+    if "tensor subclass" in str(error):
+        return f"what it does depends on the values of tensors ({_first_line(error)})"
+    if "leaf Variable that requires grad" in str(error):
+        return "it changes a tensor in place that has a gradient of its own, such as a parameter"
+    return f"it cannot be traced ({_first_line(error)})"
 
 
 def _first_line(error: Exception) -> str:

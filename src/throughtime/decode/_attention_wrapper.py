@@ -22,6 +22,7 @@ from throughtime._errors import (
 from throughtime._tensors import autocast_on
 from throughtime.cells._base import RNNCell, check_cell, initial_state
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import input_width
 from throughtime.decode._attention_state import AttentionWrapperState
 from throughtime.decode._dense import Dense, layer_size
@@ -242,7 +243,9 @@ class AttentionWrapper(RNNCell):
     def forward(self, inputs: Any, state: AttentionWrapperState) -> tuple[Any, AttentionWrapperState]:
         """One step for `inputs` [B, I]: `(output, state)`."""
         _check_state_type(state)
-        cell_output, cell_state = self.cell(self.cell_input_fn(inputs, state.attention), state.cell_state)
+        cell_output, cell_state = call_on_copies(
+            self.cell, self.cell_input_fn(inputs, state.attention), state.cell_state
+        )
         mechanisms = self.attention_mechanisms
         # A state made by hand may leave the memory to the mechanisms.
         memories = self._unpacked(state.memory) or [mechanism.memory for mechanism in mechanisms]

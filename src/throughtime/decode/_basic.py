@@ -11,6 +11,7 @@ from throughtime import _nest
 from throughtime._errors import problem, type_name
 from throughtime._tensors import autocast_on
 from throughtime.cells._base import check_cell
+from throughtime.cells._copies import call_on_copies
 from throughtime.decode._decoder import Decoder
 from throughtime.decode._dense import layer_size
 from throughtime.decode._helper import Helper
@@ -85,7 +86,7 @@ class BasicDecoder(Decoder):
         self, time: Any, inputs: Any, state: Any, name: str | None = None
     ) -> tuple[BasicDecoderOutput, Any, Any, Tensor]:
         """`(outputs, next_state, next_inputs, finished)`: one step of the cell, one sample from it."""
-        outputs, state = self.cell(inputs, state)
+        outputs, state = call_on_copies(self.cell, inputs, state)
         if self.output_layer is not None:
             outputs = layered(self.output_layer, outputs)
         sample_ids = self.helper.sample(time, outputs, state)

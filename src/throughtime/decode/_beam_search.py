@@ -19,6 +19,7 @@ from throughtime._errors import (
 )
 from throughtime._tensors import rowwise
 from throughtime.cells._base import check_cell
+from throughtime.cells._copies import call_on_copies
 from throughtime.decode._attention_state import AttentionWrapperState
 from throughtime.decode._basic import check_output_layer, layered
 from throughtime.decode._beam_step import best_continuations, coverage_penalty
@@ -178,7 +179,7 @@ class BeamSearchDecoder(Decoder):
     ) -> tuple[BeamSearchDecoderOutput, BeamSearchDecoderState, Any, Tensor]:
         """`(outputs, next_state, next_inputs, finished)`: all beams go one step, and the best continuations stay."""
         merged_state = _nest.map_leaves(self._merged, state.cell_state)
-        outputs, cell_state = self.cell(_nest.map_leaves(self._merged, inputs), merged_state)
+        outputs, cell_state = call_on_copies(self.cell, _nest.map_leaves(self._merged, inputs), merged_state)
         if self.output_layer is not None:
             outputs = layered(self.output_layer, outputs)
         cell_state = _nest.map_leaves(self._apart, cell_state)

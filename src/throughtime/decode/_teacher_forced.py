@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from throughtime import _nest
+from throughtime.cells._copies import call_on_copies
 from throughtime.cells._wrappers import CellWrapper
 from throughtime.decode._basic import BasicDecoder, BasicDecoderOutput, layered, layered_size
 from throughtime.decode._decoder import Decoder
@@ -30,7 +31,7 @@ class LayeredCell(CellWrapper):
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step of the cell, through the layer."""
-        output, state = self.cell(inputs, state)
+        output, state = call_on_copies(self.cell, inputs, state)
         return layered(self.layer, output), state
 
 

@@ -14,6 +14,7 @@ from throughtime import _nest
 from throughtime._errors import check_callable, check_flag, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import as_tensor
 from throughtime.backends._swap import swapping
+from throughtime.cells._copies import call_on_copies
 from throughtime.unroll._arguments import check_parallel_iterations
 from throughtime.unroll._tensor_array import TensorArray
 
@@ -135,7 +136,7 @@ def _holds(condition: Any) -> bool:
 
 
 def _next_variables(body: Callable[..., Any], variables: Any, invariants: list[tuple[int | None, ...] | None]) -> Any:
-    result = body(*_nest.children(variables))
+    result = call_on_copies(body, *_nest.children(variables))
     # One loop variable may come back by itself.
     bare = not isinstance(result, list | tuple) or len(result) != 1
     if len(_nest.children(variables)) == 1 and bare and not isinstance(variables, dict):

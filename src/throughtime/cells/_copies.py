@@ -1,0 +1,100 @@
+"""Cells that work in place: each call has copies of its own, so that what it writes to is seen by no other step.
+
+A cell is searched once for code that can write to a tensor: `h += x`, `h.mul_(2)`, `h[:, 0] = 0`, `out=h`,
+`nn.ReLU(inplace=True)`. If there is any, it is called on copies. If there is none, it is called on the tensors
+themselves, and the version counters of torch tell whether it has written to them all the same.
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime import _nest
+from throughtime._errors import problem, type_name
+from throughtime.cells._in_place_code import can_write
+
+
+class _Care(enum.Enum):
+    """What is done about a function that may write to its arguments."""
+
+    NONE = enum.auto()
+    VERSIONS = enum.auto()
+    COPIES = enum.auto()
+
+
+_known: weakref.WeakKeyDictionary[Any, _Care] = weakref.WeakKeyDictionary()
+
+
+def call_on_copies(function: Any, *arguments: Any) -> Any:
+    """`function(*arguments)`, by which no tensor among the arguments is changed and no result is one that it keeps.
+
+    The arguments are nests, and so are the results.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        # Which copies are needed is found out by the compiler that records this.
+        return function(*arguments) if _is_own(function) else _called_apart(function, arguments)
+    care = _care_for(function)
+    if care is _Care.NONE:
+        return function(*arguments)
+    if care is _Care.COPIES:
+        return _called_apart(function, arguments)
+    leaves = [leaf for argument in arguments for leaf in _nest.flatten(argument)]
+    before = _versions(leaves)
+    result = function(*arguments)
+    if _versions(leaves) != before:
+        raise _unseen_write(function)
+    return result
+
+
+def _called_apart(function: Any, arguments: Sequence[Any]) -> Any:
+    result = function(*(_nest.map_leaves(_copy, argument) for argument in arguments))
+    return _nest.map_leaves(_copy, result)
+
+
+def _copy(leaf: Any) -> Any:
+    # Copies lie in order: whether a view or a copy comes of `reshape` does not depend on who calls.
+    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, Tensor) else leaf
+
+
+def _versions(leaves: Sequence[Any]) -> list[int]:
+    """How often each tensor was written to; torch does not count for those of inference mode."""
+    return [leaf._version for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference()]
+
+
+def _care_for(function: Any) -> _Care:
+    try:
+        found = _known.get(function)
+        if found is None:
+            found = _known[function] = _searched(function)
+    except TypeError:
+        # Compared by its parts, or kept in slots: it cannot be remembered.
+        return _searched(function)
+    return found
+
+
+def _searched(function: Any) -> _Care:
+    if can_write(function):
+        return _Care.COPIES
+    return _Care.NONE if _is_own(function) else _Care.VERSIONS
+
+
+def _is_own(function: Any) -> bool:
+    """Whether it is a cell of this library; one around another cell calls that one on copies."""
+    return str(type(function).__module__).partition(".")[0] == "throughtime"
+
+
+def _unseen_write(function: Any) -> RuntimeError:
+    return RuntimeError(
+        problem(
+            f"{type_name(function)} has changed its inputs or its state in place, where no code of Python shows it",
+            got="a tensor that was written to",
+            expected="new tensors",
+            fix="Begin the step with `state = state.clone()`, or the same for what it changes.",
+        )
+    )
