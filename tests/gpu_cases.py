@@ -53,6 +53,24 @@ class Softened(tt.RNNCell):
         return torch.where(h > 0, h + h * h, h), h
 
 
+class InPlace(tt.RNNCell):
+    """Works in place on its state, on its inputs and on a view of its gates."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.state_size = self.output_size = units
+        self.mix, self.gate = nn.Linear(4, units), nn.Linear(units, units)
+
+    def forward(self, inputs: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        inputs[:, 0].clamp_(-1, 1)
+        gates = torch.sigmoid(self.gate(h.clone()))
+        h[:, 1:] *= 0.5
+        h += gates * torch.tanh(self.mix(inputs))
+        seen = h.view(len(h), -1)[:, :-1]
+        seen.sub_(0.1)
+        return h, h
+
+
 CELLS: dict[str, Callable[[int], tt.RNNCell]] = {
     "LSTM": tt.BasicLSTMCell,
     "GRU": tt.GRUCell,
@@ -63,6 +81,7 @@ CELLS: dict[str, Callable[[int], tt.RNNCell]] = {
     "projection": lambda units: tt.LSTMCell(units, num_proj=max(2, units // 2 - 1)),
     "layer norm": LayerNormLSTM,
     "softmax": Softened,
+    "in place": InPlace,
     "stack": lambda units: tt.MultiRNNCell([tt.GRUCell(units - 1), tt.LSTMCell(units)]),
 }
 

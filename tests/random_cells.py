@@ -23,6 +23,15 @@ def grid(value: Tensor) -> Tensor:
     return value.unflatten(1, (high, -1))
 
 
+def written(value: Tensor) -> Tensor:
+    """A copy of which some columns are changed in place, seen through another view of it."""
+    copy = value * 1
+    seen = copy[:, -2:]
+    copy[:, :1] = torch.tanh(value[:, -1:])
+    seen.mul_(0.5)
+    return torch.cat([copy, seen], 1)[:, :6]
+
+
 UNARY = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -43,6 +52,7 @@ UNARY = {
     "twice": lambda value: torch.cat([value, value], 1)[:, :6],
     "detached": lambda value: value.detach(),
     "in place": lambda value: (value * 2).sub_(1),
+    "written": written,
     "spread": lambda value: value[:, :1].expand(-1, 3),
     "grid turned": lambda value: grid(value).transpose(1, 2).flatten(1),
     "softmax of groups": lambda value: torch.softmax(grid(value), 2).flatten(1),
