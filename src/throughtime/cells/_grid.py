@@ -15,12 +15,12 @@ from throughtime._errors import check_flag, check_number, check_positive_int, pr
 from throughtime.cells._grid_state import grid_state_type
 from throughtime.cells._parameters import (
     Initializer,
-    ParameterScope,
     check_parameters_fit,
     chosen,
     glorot_uniform,
     zeros,
 )
+from throughtime.cells._scope import ParameterScope
 from throughtime.cells._vectors import VectorsCell
 
 

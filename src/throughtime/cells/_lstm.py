@@ -15,13 +15,13 @@ from throughtime.cells._base import check_rows, shown_options
 from throughtime.cells._parameters import (
     Initializer,
     LazyCell,
-    ParameterScope,
     check_inputs,
     check_state_fits,
     chosen,
     glorot_uniform,
     zeros,
 )
+from throughtime.cells._scope import ParameterScope
 
 GATE_ORDER = ("i", "j", "f", "o")
 """The order of the gates in `kernel` and `bias`: input, candidate, forget, output."""

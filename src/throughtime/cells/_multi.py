@@ -20,10 +20,11 @@ from throughtime.cells._base import (
 )
 from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import input_width
+from throughtime.cells._step_call import StepCall
 from throughtime.cells._wrappers import CellWrapper
 
 
-class MultiRNNCell(RNNCell):
+class MultiRNNCell(StepCall):
     """Cells stacked on each other: the output of each is the input of the next.
 
     The output is that of the top cell. The state is the tuple of the cells' states; with `state_is_tuple=False` the
@@ -41,8 +42,9 @@ class MultiRNNCell(RNNCell):
         self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True, *, input_size: int | None = None
     ) -> None:
         super().__init__()
+        _check_list(cells)
         self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
-        self._cells = _check_cells(cells, state_is_tuple)
+        self._cells = _check_cells(cells, self.state_is_tuple)
         for index, cell in enumerate(self._cells):
             if isinstance(cell, nn.Module):
                 self.add_module(f"cell_{index}", cell)
@@ -174,7 +176,7 @@ def _written(cell: Any) -> str:
     return f"{type(cell).__name__}({getattr(cell, 'num_units', '...')})"
 
 
-def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
+def _check_list(cells: Any) -> None:
     if not isinstance(cells, list | tuple | nn.ModuleList):
         raise TypeError(
             problem(
@@ -193,6 +195,9 @@ def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
                 fix="Write `MultiRNNCell([LSTMCell(8), LSTMCell(8)])`.",
             )
         )
+
+
+def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
     for index, cell in enumerate(cells):
         check_cell(f"cells[{index}]", cell)
         if not state_is_tuple and not isinstance(cell.state_size, int):

@@ -12,6 +12,7 @@ from throughtime import _nest
 from throughtime._errors import check_callable, check_device, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._step_call import StepCall
 
 
 class Wrapping:
@@ -42,7 +43,7 @@ class Wrapping:
         return self.cell.zero_state(batch_size, dtype, device=device)
 
 
-class CellWrapper(Wrapping, RNNCell):
+class CellWrapper(Wrapping, StepCall):
     """A wrapper without parameters of its own."""
 
     def __init__(self, cell: Any) -> None:
