@@ -83,7 +83,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _first_use(name: str) -> Any:
     """Import everything at the first use of a public name: `throughtime --help` does not wait for torch."""
     if name not in __all__:
         raise unknown_attribute(__name__, name)
@@ -92,6 +92,11 @@ def __getattr__(name: str) -> Any:
         home = next((home for home in homes if hasattr(home, public)), None)
         globals()[public] = import_module(f"{__name__}.{public}") if home is None else getattr(home, public)
     return globals()[name]
+
+
+if not TYPE_CHECKING:
+    # Type checkers would take any name for one of ours.
+    __getattr__ = _first_use
 
 
 def __dir__() -> list[str]:

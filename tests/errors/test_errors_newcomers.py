@@ -137,20 +137,8 @@ CALLED = [
     ]
 ]
 
-DROP_INS = [
-    Row(name, TypeError, says, lambda _, call=call: call())
-    for name, call, *says in [
-        ("an array", lambda: tt.nn.LSTM(I, H)(X.numpy()), "`input` is no tensor", "got ndarray", "`torch.as_tensor("),
-        ("a list", lambda: tt.nn.GRU(I, H)(X.tolist()), "got list", "a PackedSequence"),
-        ("nothing", lambda: tt.nn.RNN(I, H)(None), "got NoneType"),
-        ("lengths second", lambda: tt.nn.LSTM(I, H)(X, [3, 2, 1]), "`hx`", "list of int", "`sequence_length=`"),
-        ("a pair for a GRU", lambda: tt.nn.GRU(I, H)(X, (ZEROS, ZEROS)), "expected one tensor h_0"),
-        ("one state for an LSTM", lambda: tt.nn.LSTM(I, H)(X, ZEROS[None]), "a pair of tensors (h_0, c_0)"),
-    ]
-]
 
-
-@rows([*KEYWORDS, *MADE, *CALLED, *DROP_INS])
+@rows([*KEYWORDS, *MADE, *CALLED])
 def test_calls_of_newcomers(row: Row) -> None:
     check(row)
 

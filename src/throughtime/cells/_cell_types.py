@@ -11,11 +11,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from typing_extensions import TypeVar
 
-State = TypeVar("State", default=Any)
-"""The state of a cell; of a cell that does not say, anything."""
+State = TypeVar("State")
+"""The state of a cell."""
 
 BackwardState = TypeVar("BackwardState")
 """That of the cell for the other direction."""
+
+Wrapped_co = TypeVar("Wrapped_co", covariant=True, default=Any)
+"""The type of the cells inside of a cell."""
+
+Part = TypeVar("Part", default=Tensor)
+"""A part of a state: a tensor, or its size."""
 
 Sequences = TypeVar("Sequences", Tensor, PackedSequence)
 """Sequences as one object; outputs are of the type of the inputs."""

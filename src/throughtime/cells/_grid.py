@@ -85,6 +85,10 @@ class TimeFreqLSTMCell(VectorsCell):
             self.declare(diagonal, initial)
         self.build(input_size)
 
+    def shown_input_size(self) -> str:
+        """Known from the start."""
+        return f"input_size={self.input_size}"
+
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         units = self.num_units
         shapes: dict[str, tuple[int, ...]] = {"W_0": (self.feature_size + 2 * units, 4 * units), "B": (4 * units,)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,13 @@ from throughtime.cells._base import (
     zeros_of,
 )
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._parameters import input_width
 from throughtime.cells._step_call import StepCall
 from throughtime.cells._wrappers import CellWrapper
 
 
-class MultiRNNCell(StepCall):
+class MultiRNNCell(StepCall, Generic[Wrapped_co]):
     """Cells stacked on each other: the output of each is the input of the next.
 
     The output is that of the top cell. The state is the tuple of the cells' states; with `state_is_tuple=False` the
@@ -39,7 +41,7 @@ class MultiRNNCell(StepCall):
     """
 
     def __init__(
-        self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True, *, input_size: int | None = None
+        self, cells: Sequence[Wrapped_co] | nn.ModuleList, state_is_tuple: bool = True, *, input_size: int | None = None
     ) -> None:
         super().__init__()
         _check_list(cells)
@@ -111,7 +113,7 @@ class MultiRNNCell(StepCall):
             dtype = _nest.floating_dtype(cell_state) or inputs.dtype
             inputs = inputs.new_zeros((), dtype=dtype).expand(inputs.shape[0], *dims(cell.output_size))
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: MultiRNNCell[Cell[State]], inputs: Any, state: Any) -> tuple[Any, tuple[State, ...]]:
         """`inputs` [B, I] and the joined or tupled states -> the top output and the next states."""
         if isinstance(inputs, Tensor):
             self._check_shared_widths(inputs.shape[-1])
@@ -119,7 +121,9 @@ class MultiRNNCell(StepCall):
         for cell, cell_state in zip(self.cells, self._open_state(state), strict=True):
             inputs, next_state = cell(inputs, cell_state)
             next_states.append(next_state)
-        return inputs, tuple(next_states) if self.state_is_tuple else torch.cat(next_states, 1)
+        # Typed as by default: with `state_is_tuple=False` it is one tensor.
+        joined: Any = tuple(next_states) if self.state_is_tuple else torch.cat(next_states, 1)
+        return inputs, joined
 
     def _open_state(self, state: Any) -> Any:
         if not self.state_is_tuple:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +19,7 @@ from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells import _building
 from throughtime.cells._base import RNNCell, check_no_reuse
 from throughtime.cells._building import build_once, end_laziness, repeatable
-from throughtime.cells._loaded import check_loaded, check_shapes
+from throughtime.cells._loaded import check_loaded, check_shapes, input_size_of
 from throughtime.cells._scope import ParameterScope
 from throughtime.cells._step_call import StepCall
 
@@ -133,6 +133,14 @@ class LazyCell(BuiltOnce, StepCall):
         """The shapes of the parameters that exist."""
         found = {path: attrgetter(path)(self) for path in self._paths}
         return {path: shape_of(p) for path, p in found.items() if isinstance(p, Tensor) and not is_lazy(p)}
+
+    def shown_input_size(self) -> str:
+        """For `extra_repr`: the width of the inputs, once the parameters are made for one."""
+        size = None
+        # Whatever shapes a user's class makes up, the cell can be printed.
+        with suppress(Exception):
+            size = input_size_of(self._loaded(), self.parameter_shapes, self.input_multiple)
+        return "" if size is None else f"input_size={size}"
 
     def _check_loaded(self, loaded: dict[str, tuple[int, ...]], prefix: str = "") -> None:
         """Raise unless a cell like this one has parameters of these shapes, whatever its inputs are."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from torch import Tensor
 
 from throughtime._errors import problem, type_name
 from throughtime.cells._base import RNNCell
-from throughtime.cells._cell_types import Cell
+from throughtime.cells._cell_types import Cell, State
 from throughtime.cells._scope import ParameterScope
-
-State = TypeVar("State")
 
 
 class StepCall(RNNCell):

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from throughtime._errors import problem, type_name
 
 _SIZE = "The number of units is `num_units`, as in `tt.LSTMCell(64)`."
@@ -62,6 +64,10 @@ class CheckedArguments:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments before `__init__` runs."""
+        make: Any = super().__new__
+        # torch.compile traces no more than this.
+        if torch.compiler.is_compiling():
+            return make(cls)
         constructor: Any = cls.__init__
         # The constructor of a user's subclass takes what it likes.
         if constructor.__module__.partition(".")[0] == __name__.partition(".")[0]:
@@ -72,7 +78,6 @@ class CheckedArguments:
             if not code.co_flags & inspect.CO_VARARGS:
                 _check_count(cls, args, named[: code.co_argcount - 1])
             _check_torch_order(cls, args, named)
-        make = super().__new__
         return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from throughtime._errors import problem, shape_of, type_name
+from throughtime._errors import problem, shape_of
 from throughtime._tensors import autocast_on
 from throughtime.nn._layers import State
 from throughtime.unroll._arguments import check_lengths, lengths_at_hand
@@ -23,27 +23,8 @@ def ranks_differ(module: nn.RNNBase, given: Any, hx: Any) -> bool:
     """Whether inputs and states do not have the axes that they must have, which torch's `forward` says in its words."""
     if isinstance(given, PackedSequence):
         return False
-    try:
-        rank = given.dim()
-        return rank not in (2, 3) or (hx is not None and any(leaf.dim() != rank for leaf in _leaves(module, hx)))
-    except (AttributeError, IndexError, RuntimeError, TypeError):
-        _check_tensors(module, given, hx)
-        raise
-
-
-def _check_tensors(module: nn.RNNBase, given: Any, hx: Any) -> None:
-    """Raise a `TypeError` for inputs or states that are no tensors; torch speaks of their attributes."""
-    if not hasattr(given, "dim"):
-        fix = "Convert it with `torch.as_tensor(input, dtype=torch.float32)`."
-        expected = "a tensor or a PackedSequence"
-        raise TypeError(problem("`input` is no tensor", got=type_name(given), expected=expected, fix=fix)) from None
-    leaves = list(hx) if isinstance(hx, tuple | list) else [hx]
-    paired = module.mode == "LSTM"
-    if paired != isinstance(hx, tuple | list) or not all(hasattr(leaf, "dim") for leaf in leaves):
-        fix = "Pass lengths by name, as `sequence_length=`, and states as tensors [layers * directions, B, H]."
-        expected = "a pair of tensors (h_0, c_0)" if paired else "one tensor h_0"
-        got = f"{type(hx).__name__} of {', '.join(map(type_name, leaves))}"
-        raise TypeError(problem("`hx` does not fit", got=got, expected=expected, fix=fix)) from None
+    rank = given.dim()
+    return rank not in (2, 3) or (hx is not None and any(leaf.dim() != rank for leaf in _leaves(module, hx)))
 
 
 def opened(module: nn.RNNBase, given: Any, hx: Any) -> tuple[Any, list[State] | None]:

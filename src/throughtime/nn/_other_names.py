@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from throughtime._other_names import unknown_attribute
 
-
-def __getattr__(name: str) -> Any:
-    raise unknown_attribute(__package__ or __name__, name)
+if not TYPE_CHECKING:
+    # Type checkers would take any name for one of ours.
+    def __getattr__(name: str) -> Any:
+        raise unknown_attribute(__package__, name)
