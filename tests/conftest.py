@@ -38,6 +38,7 @@ AREAS = {
     "training": "batches, losses, the training loop, checkpoints, several workers",
     "cli": "the `throughtime` command",
     "report": "the report of a run, in a real browser, and its pictures",
+    "types": "what type checkers see of results",
     "architecture": "the rules of the code base, and of this test run",
 }
 

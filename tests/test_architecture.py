@@ -34,7 +34,7 @@ LAYERS = (
     {"compiler"},
     {"cells"},
     {"_classes", "_nest", "_tensors"},
-    {"_errors", "_files", "_fork", "_words"},
+    {"_errors", "_files", "_fork", "_html", "_other_names", "_words"},
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 # The embedded data serves the command; the library itself never reaches for it.

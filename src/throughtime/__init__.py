@@ -7,6 +7,8 @@ the contract of TensorFlow's RNN functions. The import convention is `import thr
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from throughtime._other_names import unknown_attribute
+
 if TYPE_CHECKING:
     from throughtime import cells, decode, interop, nn, train
     from throughtime._errors import InvalidArgumentError
@@ -81,15 +83,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _first_use(name: str) -> Any:
     """Import everything at the first use of a public name: `throughtime --help` does not wait for torch."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise unknown_attribute(__name__, name)
     homes = [import_module(f"{__name__}.{part}") for part in ("_errors", "backends", "cells", "unroll", "nn")]
     for public in __all__:
         home = next((home for home in homes if hasattr(home, public)), None)
         globals()[public] = import_module(f"{__name__}.{public}") if home is None else getattr(home, public)
     return globals()[name]
+
+
+if not TYPE_CHECKING:
+    # Type checkers would take any name for one of ours.
+    __getattr__ = _first_use
 
 
 def __dir__() -> list[str]:

@@ -70,12 +70,18 @@ def records_gradients() -> bool:
 def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
     """Raise a `ValueError` unless both tensors are on one device."""
     if tensor.device != other.device:
+        fix = f"Move one: `{name}.to({str(other.device)!r})`, or `cell.to({str(tensor.device)!r})`."
+        if tensor.is_meta:
+            fix = f"A meta tensor has no values: pass real `{name}`, or `cell.to('meta')` for shapes alone."
+        elif other.is_meta:
+            where = f"on {str(tensor.device)!r}"
+            fix = f"Meta tensors have no values: make {other_name} {where}, or `{name}.to('meta')` for shapes alone."
         raise ValueError(
             problem(
                 f"`{name}` and {other_name} are on different devices",
                 got=f"{tensor.device} and {other.device}",
                 expected="one device",
-                fix=f"Move one: `{name}.to({str(other.device)!r})`, or `cell.to({str(tensor.device)!r})`.",
+                fix=fix,
             )
         )
 

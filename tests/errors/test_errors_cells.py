@@ -158,7 +158,7 @@ def stacked(**options: Any) -> tt.MultiRNNCell:
 CALLS = [
     Row(f"step {name}", error, tuple(says), call)
     for name, call, error, *says in [
-        ("without a state", lambda cell: cell(INPUT), TypeError, "`state` must be a tensor", "got NoneType", "[B, 5]"),
+        ("without a state", lambda cell: cell(INPUT), TypeError, "is one step", "shape (2, 4)", "`cell.zero_state("),
         ("with a state None", lambda cell: cell(INPUT, None), TypeError, "`state` must be a tensor", "got NoneType"),
         ("with a state of text", lambda cell: cell(INPUT, "h"), TypeError, "`state` must be a tensor", "got str"),
         (

@@ -67,7 +67,7 @@ CONTRACT = [
     Row(
         "`inputs` of rank 4 for a cell of vectors",
         ValueError,
-        ("wrong rank", "got ndim=3, shape (2, 4, 6)", "ndim=2, [B, I]", "`x.flatten(2)`"),
+        ("wrong rank", "got ndim=3, shape (2, 4, 6)", "ndim=2, [B, I]", "`tt.dynamic_rnn`", "`x.flatten(2)`"),
         lambda cell: run(cell, torch.ones(2, 3, 4, 6)),
     ),
     Row(

@@ -306,7 +306,12 @@ DEVICES = [
     Row(
         "parameters on another device",
         ValueError,
-        ("`inputs` and the cell's parameters", "different devices", "got cpu and meta", "cell.to('cpu')"),
+        (
+            "`inputs` and the cell's parameters",
+            "different devices",
+            "got cpu and meta",
+            "make the cell's parameters on 'cpu'",
+        ),
         lambda _: run(tt.GRUCell(H, input_size=I).to("meta"), X, initial_state=ZEROS),
     ),
 ]

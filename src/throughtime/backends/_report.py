@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from throughtime import _html
 from throughtime._words import counted
 from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._execute import Executable
@@ -40,6 +41,17 @@ class Plan:
         if self.program is not None:
             lines += ["", *_program_lines(self.program, self.executable)]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the backend and the reasons; the program and its kernels folded."""
+        facts = [("runs on", self.backend), *((f"not on {name}:", reason) for name, reason in self.reasons.items())]
+        facts += [("memory:", self.memory)] if self.memory else []
+        parts = [_html.lines(facts)]
+        if self.program is not None:
+            parts.append(_html.folded("the compiled step", "\n".join(_program_lines(self.program, self.executable))))
+        if self.source:
+            parts.append(_html.folded(f"kernels, {counted(len(self.source.splitlines()), 'line')}", self.source))
+        return _html.card(self.title, *parts)
 
 
 def make_plan(choice: Choice, title: str, memory: str = "") -> Plan:

@@ -28,7 +28,8 @@ def backend(name: str) -> Iterator[None]:
     True
     """
     if not any(name is known or (type(name) is str and name == known) for known in NAMES):
-        what, fix = "`name` is no backend", 'Leave the choice to the engine with "auto".'
+        what = "`name` is no backend"
+        fix = 'Leave the choice to the engine with "auto"; the device is that of the inputs, as in `inputs.cuda()`.'
         raise ValueError(problem(what, got=repr(name), expected=", ".join(map(repr, NAMES)), fix=fix))
     token = _wanted.set(name)
     try:

@@ -98,8 +98,9 @@ class AttentionCellWrapper(_LazyWrapper):
         return (inner, *(torch.zeros(batch_size, width, dtype=dtype, device=device) for width in widths))
 
     def extra_repr(self) -> str:
-        """How far it looks back, and how wide."""
-        return f"attn_length={self.attn_length}, attn_size={self.attn_size}, attn_vec_size={self.attn_vec_size}"
+        """How far it looks back, and how wide; how wide the inputs of the cell are, if that was said."""
+        size = "" if self.hidden_size is None else f", input_size={self.hidden_size}"
+        return f"attn_length={self.attn_length}, attn_size={self.attn_size}, attn_vec_size={self.attn_vec_size}{size}"
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         hidden, size, vector = self.hidden_size or input_size, self.attn_size, self.attn_vec_size

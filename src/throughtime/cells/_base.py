@@ -25,6 +25,7 @@ from throughtime._errors import (
 )
 from throughtime._tensors import is_lazy
 from throughtime.cells._building import await_first_step, awaits_first_step, build_once, noting, placed, repeatable
+from throughtime.cells._unknown_arguments import CheckedArguments
 
 Size = Any
 """An int (features of a row), a `torch.Size` (dimensions of a row), or a nest of these."""
@@ -69,7 +70,7 @@ def zeros_of(inside: Callable[[Any], Iterable[Any]]) -> Callable[[_Method], _Met
     return mark
 
 
-class RNNCell(nn.Module):
+class RNNCell(CheckedArguments, nn.Module):
     """One step of a recurrent network: `output, state = cell(inputs, state)`.
 
     To write a cell, set `state_size` and `output_size` and define `forward`. A size is an int (a row of that
@@ -206,17 +207,12 @@ def check_cell(name: str, cell: Any) -> None:
     if not callable(cell):
         missing.append("__call__")
     if missing:
-        fix = "Add what is missing, or inherit from tt.RNNCell."
-        if isinstance(cell, nn.RNNBase) and hasattr(cell, "cell"):
-            fix = "Pass one of its layers, as in `module.cell(0)`; the module unrolls by itself."
-        elif isinstance(cell, nn.RNNBase | nn.RNNCellBase):
-            fix = "Make a cell of ours, as in `tt.LSTMCell(num_units)`; torch's own modules unroll by themselves."
         raise TypeError(
             problem(
                 f"`{name}` is not an RNNCell",
                 got=f"{type_name(cell)} without {', '.join(missing)}",
                 expected="a tt.RNNCell, or any callable with state_size, output_size and zero_state",
-                fix=fix,
+                fix=_instead_of(cell),
             )
         )
     _check_sizes(f"{name}.state_size", cell.state_size)
@@ -226,6 +222,28 @@ def check_cell(name: str, cell: Any) -> None:
         raise ValueError(
             problem(f"`{name}.output_size` names no tensor", got=cell.output_size, expected="a size", fix=fix)
         )
+
+
+_INSTEAD: list[tuple[Any, str]] = [
+    (nn.RNNBase, "Make a cell, as in `tt.LSTMCell(64)`, or call `tt.nn.LSTM`: torch's modules unroll by themselves."),
+    (nn.RNNCellBase, "Make a cell of this package, as in `tt.LSTMCell(64)`."),
+    (
+        list | tuple | nn.Sequential | nn.ModuleList,
+        "Stack cells: `tt.MultiRNNCell([tt.LSTMCell(64), tt.LSTMCell(64)])`.",
+    ),
+    (Tensor | np.ndarray, "Pass the cell first, then the inputs: `tt.dynamic_rnn(cell, inputs)`."),
+    (int, "Make a cell first, as in `tt.LSTMCell(64)`; torch's modules of sizes are `tt.nn.LSTM` and the like."),
+    (object, "Add what is missing, or inherit from tt.RNNCell."),
+]
+
+
+def _instead_of(cell: Any) -> str:
+    """What to pass instead of something that is no cell."""
+    if isinstance(cell, nn.RNNBase) and hasattr(cell, "cell"):
+        return "Pass one of its layers, as in `module.cell(0)`; the module unrolls by itself."
+    if isinstance(getattr(cell, "cell", None), RNNCell):
+        return "Pass the cell inside, `module.cell`; the module unrolls by itself."
+    return next(fix for kinds, fix in _INSTEAD if isinstance(cell, kinds))
 
 
 def _check_sizes(name: str, sizes: Size) -> None:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from throughtime.cells._activations import Activation, resolve_activation
-from throughtime.cells._parameters import Initializer, ParameterScope, chosen, glorot_uniform, ones, zeros
+from throughtime.cells._parameters import Initializer, chosen, glorot_uniform, ones, zeros
+from throughtime.cells._scope import ParameterScope
 from throughtime.cells._vectors import VectorsCell
 
 

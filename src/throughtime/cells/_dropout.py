@@ -20,6 +20,7 @@ from throughtime._errors import (
     shape_of,
 )
 from throughtime.cells._base import dims, shown_options
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
 from throughtime.cells._draws import Draws
 from throughtime.cells._lstm import LSTMStateTuple
@@ -29,7 +30,7 @@ from throughtime.cells._wrappers import CellWrapper
 KeepProb = float | Tensor
 
 
-class DropoutWrapper(Draws, CellWrapper):
+class DropoutWrapper(Draws, CellWrapper[Wrapped_co]):
     """Dropout on a cell's inputs, outputs and outgoing state, with probabilities to *keep* a value.
 
     A kept value is divided by its probability. Every step draws new masks; with `variational_recurrent=True` (Gal and
@@ -53,7 +54,7 @@ class DropoutWrapper(Draws, CellWrapper):
 
     def __init__(
         self,
-        cell: Any,
+        cell: Wrapped_co,
         input_keep_prob: KeepProb = 1.0,
         output_keep_prob: KeepProb = 1.0,
         state_keep_prob: KeepProb = 1.0,
@@ -75,7 +76,7 @@ class DropoutWrapper(Draws, CellWrapper):
         if variational_recurrent:
             _check_variational(self.input_keep_prob, input_size, dtype)
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: DropoutWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Any, State]:
         """One step of the cell inside, with dropout before and after it."""
         if not self.training:
             output, state = call_on_copies(self.cell, inputs, state)
@@ -94,7 +95,9 @@ class DropoutWrapper(Draws, CellWrapper):
     def extra_repr(self) -> str:
         """The options that are not the default."""
         usual = {"input_keep_prob": 1.0, "output_keep_prob": 1.0, "state_keep_prob": 1.0}
-        return shown_options(self, {**usual, "variational_recurrent": False, "seed": None})
+        options = shown_options(self, {**usual, "variational_recurrent": False, "seed": None})
+        size = "" if self._input_size is None else f"input_size={self._input_size}"
+        return ", ".join(filter(None, [options, size]))
 
     def begin_sequence(self) -> None:
         """A new unroll draws new variational masks."""

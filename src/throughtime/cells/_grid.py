@@ -15,12 +15,12 @@ from throughtime._errors import check_flag, check_number, check_positive_int, pr
 from throughtime.cells._grid_state import grid_state_type
 from throughtime.cells._parameters import (
     Initializer,
-    ParameterScope,
     check_parameters_fit,
     chosen,
     glorot_uniform,
     zeros,
 )
+from throughtime.cells._scope import ParameterScope
 from throughtime.cells._vectors import VectorsCell
 
 
@@ -84,6 +84,10 @@ class TimeFreqLSTMCell(VectorsCell):
         for diagonal in ("W_F_diag", "W_I_diag", "W_O_diag") if self.use_peepholes else ():
             self.declare(diagonal, initial)
         self.build(input_size)
+
+    def shown_input_size(self) -> str:
+        """Known from the start."""
+        return f"input_size={self.input_size}"
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         units = self.num_units

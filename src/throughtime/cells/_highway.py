@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from throughtime._errors import check_flag, check_number, problem
 from throughtime.cells._base import RNNCell
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import check_inputs, glorot_uniform
 from throughtime.cells._projections import _LazyWrapper
 from throughtime.cells._wrappers import CellWrapper
 
 
-class HighwayWrapper(_LazyWrapper):
+class HighwayWrapper(_LazyWrapper[Wrapped_co]):
     """A highway around a cell (Srivastava et al. 2015): a gate lets inputs pass it by.
 
     ```
@@ -41,7 +42,7 @@ class HighwayWrapper(_LazyWrapper):
 
     def __init__(
         self,
-        cell: Any,
+        cell: Wrapped_co,
         couple_carry_transform_gates: bool = True,
         carry_bias_init: float = 1.0,
         *,
@@ -56,6 +57,10 @@ class HighwayWrapper(_LazyWrapper):
                 self.declare(f"{gate}_b", partial(nn.init.constant_, val=first))
         if input_size is not None:
             self.build(input_size)
+
+    def extra_repr(self) -> str:
+        """The size of the inputs, once it is known."""
+        return self.shown_input_size()
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         gates = ["carry"] if self.couple_carry_transform_gates else ["carry", "transform"]
@@ -73,7 +78,7 @@ class HighwayWrapper(_LazyWrapper):
         if isinstance(self.cell, RNNCell):
             self.cell.check_step(inputs, state)
 
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def forward(self: HighwayWrapper[Cell[State]], inputs: Tensor, state: Any) -> tuple[Tensor, State]:
         """One step of the cell inside, and what passes it by."""
         self.check_step(inputs, state)
         output, state = call_on_copies(self.cell, inputs, state)
@@ -84,7 +89,7 @@ class HighwayWrapper(_LazyWrapper):
         return inputs * carry + output * transform, state
 
 
-class CompiledWrapper(CellWrapper):
+class CompiledWrapper(CellWrapper[Wrapped_co]):
     """TensorFlow's way to ask for compilation; here every cell is compiled, so this changes nothing.
 
     >>> import torch, throughtime as tt
@@ -93,11 +98,11 @@ class CompiledWrapper(CellWrapper):
     torch.Size([2, 7, 3])
     """
 
-    def __init__(self, cell: Any, compile_stateful: bool = False) -> None:
+    def __init__(self, cell: Wrapped_co, compile_stateful: bool = False) -> None:
         super().__init__(cell)
         self.compile_stateful = check_flag("compile_stateful", compile_stateful)
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: CompiledWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Any, State]:
         """One step of the cell inside."""
         output, state = call_on_copies(self.cell, inputs, state)
         return output, state

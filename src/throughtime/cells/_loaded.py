@@ -48,12 +48,27 @@ def check_loaded(cell: str, loaded: Shapes, shapes_for: Callable[[int], Shapes],
     for path, shape in loaded.items():
         if path in sides and not _fits(shape, sides[path]):
             raise ValueError(_wrong(cell, path, shape, f"[{', '.join(map(str, sides[path]))}]"))
-    for path, shape in loaded.items():
+    found = _first_width(loaded, sides)
+    if found is not None:
+        path, width = found
+        check_shapes(cell, loaded, shapes_for(width), f"beside `{path}` {loaded[path]}")
+
+
+def input_size_of(shapes: Shapes, shapes_for: Callable[[int], Shapes], multiple: int) -> int | None:
+    """How wide the inputs are that parameters of these shapes are for; None if the shapes do not tell."""
+    sides = _sides(shapes_for, multiple)
+    found = None if sides is None else _first_width(shapes, sides)
+    return None if found is None else found[1]
+
+
+def _first_width(shapes: Shapes, sides: dict[str, list[_Side]]) -> tuple[str, int] | None:
+    """The first parameter that grows with the inputs, and the width of inputs that it is for."""
+    for path, shape in shapes.items():
         for length, side in zip(shape, sides.get(path, ()), strict=False):
             width = side.inputs(length) if side.growth else None
             if width is not None:
-                check_shapes(cell, loaded, shapes_for(width), f"beside `{path}` {shape}")
-                return
+                return path, width
+    return None
 
 
 def _sides(shapes_for: Callable[[int], Shapes], multiple: int) -> dict[str, list[_Side]] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,22 +12,23 @@ from throughtime import _nest
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import check_rows, shown_options
+from throughtime.cells._cell_types import Part
 from throughtime.cells._parameters import (
     Initializer,
     LazyCell,
-    ParameterScope,
     check_inputs,
     check_state_fits,
     chosen,
     glorot_uniform,
     zeros,
 )
+from throughtime.cells._scope import ParameterScope
 
 GATE_ORDER = ("i", "j", "f", "o")
 """The order of the gates in `kernel` and `bias`: input, candidate, forget, output."""
 
 
-class LSTMStateTuple(NamedTuple):
+class LSTMStateTuple(NamedTuple, Generic[Part]):
     """The state of an LSTM cell: memory `c` [B, H] and output `h` [B, H or num_proj].
 
     A plain pair is taken for it in this order, memory first; `torch.nn.LSTM` has its states the other way round.
@@ -37,22 +38,25 @@ class LSTMStateTuple(NamedTuple):
     torch.float32
     """
 
-    c: Any
-    h: Any
+    c: Part
+    h: Part
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of both parts."""
-        if self.c.dtype != self.h.dtype:
+        c: Any
+        h: Any
+        c, h = self
+        if c.dtype != h.dtype:
             raise TypeError(
                 problem(
                     "the parts of an LSTMStateTuple differ in dtype",
-                    got=f"c {self.c.dtype}, h {self.h.dtype}",
+                    got=f"c {c.dtype}, h {h.dtype}",
                     expected="one dtype",
                     fix="Convert one of them with `.to(dtype)`.",
                 )
             )
-        dtype: torch.dtype = self.c.dtype
+        dtype: torch.dtype = c.dtype
         return dtype
 
 
@@ -74,7 +78,8 @@ class LSTMCell(LazyCell):
     The `w_*_diag` terms are there with `use_peepholes=True`, the clips when given, the last line with `num_proj`
     (`proj_clip` has no effect without it). `kernel` is [I + P, 4H] with P = num_proj or H; `forget_bias` is added at
     run time and is not part of `bias`. `initializer` fills `kernel`, the peepholes and the projection. The state is
-    `LSTMStateTuple(c, h)`, or with `state_is_tuple=False` one tensor [B, H + P]. The shard counts change nothing.
+    `LSTMStateTuple(c, h)`, as type checkers see it, or with `state_is_tuple=False` one tensor [B, H + P]. The shard
+    counts change nothing.
 
     >>> import torch, throughtime as tt
     >>> cell = tt.LSTMCell(7)
@@ -130,10 +135,10 @@ class LSTMCell(LazyCell):
             self.build(input_size)
 
     def extra_repr(self) -> str:
-        """The size, and the options that are not the default."""
+        """The size, the options that are not the default, and the size of the inputs once it is known."""
         usual = {"use_peepholes": False, "cell_clip": None, "num_proj": None, "proj_clip": None, "forget_bias": 1.0}
         options = shown_options(self, {**usual, "state_is_tuple": True})
-        return ", ".join(filter(None, [str(self.num_units), options]))
+        return ", ".join(filter(None, [str(self.num_units), options, self.shown_input_size()]))
 
     def _declare_parameters(self, initializer: Initializer) -> None:
         self.declare("kernel", initializer)
@@ -177,7 +182,7 @@ class LSTMCell(LazyCell):
         check_state_fits(inputs, h)
         return c, h
 
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, LSTMStateTuple]:
         """`inputs` [B, I] and the state -> output [B, P] and the next state."""
         check_inputs(inputs, self.kernel, self.output_size)
         c, h = self._open_state(inputs, state)
@@ -195,7 +200,9 @@ class LSTMCell(LazyCell):
             h = h @ self.projection.kernel
             if self.proj_clip is not None:
                 h = h.clamp(-self.proj_clip, self.proj_clip)
-        return h, LSTMStateTuple(c, h) if self.state_is_tuple else torch.cat([c, h], 1)
+        # Typed as by default: with `state_is_tuple=False` it is one tensor.
+        new: Any = LSTMStateTuple(c, h) if self.state_is_tuple else torch.cat([c, h], 1)
+        return h, new
 
 
 class BasicLSTMCell(LSTMCell):

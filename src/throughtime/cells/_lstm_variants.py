@@ -105,7 +105,7 @@ class CoupledInputForgetGateLSTMCell(MemoryCell):
             shapes["W_P_0"] = (units, self.num_proj)
         return shapes
 
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, LSTMStateTuple]:
         """`inputs` [B, I] and the state -> output [B, P] and the next state."""
         self.check_step(inputs, state)
         c, h = state if self.state_is_tuple else state.split([self.num_units, self.output_size], 1)
@@ -122,7 +122,9 @@ class CoupledInputForgetGateLSTMCell(MemoryCell):
             h = h @ self.W_P_0
             if self.proj_clip is not None:
                 h = h.clamp(-self.proj_clip, self.proj_clip)
-        return h, LSTMStateTuple(c, h) if self.state_is_tuple else torch.cat([c, h], 1)
+        # Typed as by default: with `state_is_tuple=False` it is one tensor.
+        new: Any = LSTMStateTuple(c, h) if self.state_is_tuple else torch.cat([c, h], 1)
+        return h, new
 
 
 class WeightNormLSTMCell(MemoryCell):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,14 @@ from throughtime.cells._base import (
     zeros_of,
 )
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import input_width
+from throughtime.cells._step_call import StepCall
 from throughtime.cells._wrappers import CellWrapper
 
 
-class MultiRNNCell(RNNCell):
+class MultiRNNCell(StepCall, Generic[Wrapped_co]):
     """Cells stacked on each other: the output of each is the input of the next.
 
     The output is that of the top cell. The state is the tuple of the cells' states; with `state_is_tuple=False` the
@@ -39,11 +42,12 @@ class MultiRNNCell(RNNCell):
     """
 
     def __init__(
-        self, cells: list[Any] | tuple[Any, ...], state_is_tuple: bool = True, *, input_size: int | None = None
+        self, cells: Sequence[Wrapped_co] | nn.ModuleList, state_is_tuple: bool = True, *, input_size: int | None = None
     ) -> None:
         super().__init__()
+        _check_list(cells)
         self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
-        self._cells = _check_cells(cells, state_is_tuple)
+        self._cells = _check_cells(cells, self.state_is_tuple)
         for index, cell in enumerate(self._cells):
             if isinstance(cell, nn.Module):
                 self.add_module(f"cell_{index}", cell)
@@ -110,7 +114,7 @@ class MultiRNNCell(RNNCell):
             dtype = _nest.floating_dtype(cell_state) or inputs.dtype
             inputs = inputs.new_zeros((), dtype=dtype).expand(inputs.shape[0], *dims(cell.output_size))
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: MultiRNNCell[Cell[State]], inputs: Any, state: Any) -> tuple[Any, tuple[State, ...]]:
         """`inputs` [B, I] and the joined or tupled states -> the top output and the next states."""
         if isinstance(inputs, Tensor):
             self._check_shared_widths(inputs.shape[-1])
@@ -118,7 +122,9 @@ class MultiRNNCell(RNNCell):
         for cell, cell_state in zip(self.cells, self._open_state(state), strict=True):
             inputs, next_state = call_on_copies(cell, inputs, cell_state)
             next_states.append(next_state)
-        return inputs, tuple(next_states) if self.state_is_tuple else torch.cat(next_states, 1)
+        # Typed as by default: with `state_is_tuple=False` it is one tensor.
+        joined: Any = tuple(next_states) if self.state_is_tuple else torch.cat(next_states, 1)
+        return inputs, joined
 
     def _open_state(self, state: Any) -> Any:
         if not self.state_is_tuple:
@@ -175,7 +181,7 @@ def _written(cell: Any) -> str:
     return f"{type(cell).__name__}({getattr(cell, 'num_units', '...')})"
 
 
-def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
+def _check_list(cells: Any) -> None:
     if not isinstance(cells, list | tuple | nn.ModuleList):
         raise TypeError(
             problem(
@@ -194,6 +200,9 @@ def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
                 fix="Write `MultiRNNCell([LSTMCell(8), LSTMCell(8)])`.",
             )
         )
+
+
+def _check_cells(cells: Any, state_is_tuple: bool) -> list[Any]:
     for index, cell in enumerate(cells):
         check_cell(f"cells[{index}]", cell)
         if not state_is_tuple and not isinstance(cell.state_size, int):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +19,9 @@ from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells import _building
 from throughtime.cells._base import RNNCell, check_no_reuse
 from throughtime.cells._building import build_once, end_laziness, repeatable
-from throughtime.cells._loaded import check_loaded, check_shapes
+from throughtime.cells._loaded import check_loaded, check_shapes, input_size_of
+from throughtime.cells._scope import ParameterScope
+from throughtime.cells._step_call import StepCall
 
 Initializer = Callable[[Tensor], Any]
 """Fills a tensor in place, like the functions of `torch.nn.init`, or returns another instead, as TensorFlow's do."""
@@ -51,28 +53,6 @@ def chosen(name: str, initializer: Initializer | None, default: Initializer) -> 
     return initializer
 
 
-class ParameterScope(LazyModuleMixin, nn.Module):
-    """A level in the names of a cell's parameters: `projection.kernel` is TensorFlow's `projection/kernel`."""
-
-    # Lazy only so that a state_dict can be loaded before the cell is built: the cell builds, this is never called.
-    kernel: Tensor
-    bias: Tensor
-
-    def before_a_step(self) -> None:
-        """Call whoever wants to be called first: so do tools that replace a weight, `torch.nn.utils.prune` for one."""
-        own = vars(self).get("_initialize_hook")
-        for number, hook in list(self._forward_pre_hooks.items()):
-            if own is None or number != own.id:
-                # torch's own way to call them would need a step of this module.
-                options: tuple[Any, ...] = ({},) if number in self._forward_pre_hooks_with_kwargs else ()
-                hook(self, (), *options)
-
-    def extra_repr(self) -> str:
-        """What it holds, with shapes once there are any."""
-        held: dict[str, Any] = dict(self._parameters)
-        return ", ".join(name if is_lazy(p) else f"{name} {shape_of(p)}" for name, p in held.items())
-
-
 class BuiltOnce(LazyModuleMixin):
     """torch's lazy modules, for threads that make the first call together."""
 
@@ -83,7 +63,7 @@ class BuiltOnce(LazyModuleMixin):
             end_laziness(module)
 
 
-class LazyCell(BuiltOnce, RNNCell):
+class LazyCell(BuiltOnce, StepCall):
     """A cell whose parameters are declared at once and made at the first call, or by `input_size=`.
 
     A subclass declares each parameter with its initialiser and says the shapes for an input size. Until then they are
@@ -101,13 +81,6 @@ class LazyCell(BuiltOnce, RNNCell):
         self._dtype = check_parameter_dtype(dtype)
         self._paths: list[str] = []
         self._initializers: dict[str, Initializer] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """A step."""
-        for part in self._modules.values():
-            if isinstance(part, ParameterScope) and part._forward_pre_hooks:
-                part.before_a_step()
-        return super().__call__(*args, **kwargs)
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         """The shape of every declared parameter for inputs [B, input_size]."""
@@ -142,6 +115,8 @@ class LazyCell(BuiltOnce, RNNCell):
             check_shapes(type(self).__name__, self._loaded(), shapes, f"for inputs [B, {width}]")
         with _building.building, torch.inference_mode(False), torch.no_grad():
             made = [path for path in shapes if is_lazy(attrgetter(path)(self))]
+            if made and device is not None and torch.device(device).type == "meta":
+                raise ValueError(_unbuilt_on_meta())
             # First all the values: if an initialiser fails, nothing is built.
             values = {path: self._first_value(path, shapes[path], dtype, device) for path in made}
             for path, value in values.items():
@@ -158,6 +133,14 @@ class LazyCell(BuiltOnce, RNNCell):
         """The shapes of the parameters that exist."""
         found = {path: attrgetter(path)(self) for path in self._paths}
         return {path: shape_of(p) for path, p in found.items() if isinstance(p, Tensor) and not is_lazy(p)}
+
+    def shown_input_size(self) -> str:
+        """For `extra_repr`: the width of the inputs, once the parameters are made for one."""
+        size = None
+        # Whatever shapes a user's class makes up, the cell can be printed.
+        with suppress(Exception):
+            size = input_size_of(self._loaded(), self.parameter_shapes, self.input_multiple)
+        return "" if size is None else f"input_size={size}"
 
     def _check_loaded(self, loaded: dict[str, tuple[int, ...]], prefix: str = "") -> None:
         """Raise unless a cell like this one has parameters of these shapes, whatever its inputs are."""
@@ -261,7 +244,11 @@ def check_inputs(inputs: Any, kernel: Tensor, recurrent_size: int = 0) -> None:
             )
         )
     if inputs.ndim != 2:
-        flatten = "Flatten the feature dimensions: `x.flatten(2)` for a sequence."
+        # The inputs of one step, or what an unroll cut from [B, T, ...].
+        flatten = (
+            "A cell takes one step: run it over a sequence [B, T, I] with `tt.RNN(cell)` or `tt.dynamic_rnn`, "
+            "and flatten the features of more axes first: `x.flatten(2)`."
+        )
         raise ValueError(
             problem(
                 "`inputs` of one step have the wrong rank",
@@ -272,6 +259,9 @@ def check_inputs(inputs: Any, kernel: Tensor, recurrent_size: int = 0) -> None:
         )
     if is_lazy(kernel):
         return
+    if kernel.is_meta and kernel.ndim == 1:
+        # torch gives a parameter that does not exist yet the shape (0,) there.
+        raise ValueError(_unbuilt_on_meta())
     if kernel.shape[0] - recurrent_size != inputs.shape[1]:
         raise ValueError(
             problem(
@@ -282,6 +272,15 @@ def check_inputs(inputs: Any, kernel: Tensor, recurrent_size: int = 0) -> None:
             )
         )
     check_parameters_fit(inputs, kernel)
+
+
+def _unbuilt_on_meta() -> str:
+    return problem(
+        "a cell cannot be built on the meta device, where tensors have no values",
+        got="a cell without parameters",
+        expected="a built cell, or real inputs",
+        fix="Make the cell with `input_size=`; after that, `cell.to('meta')` computes shapes alone.",
+    )
 
 
 def check_parameters_fit(inputs: Tensor, kernel: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +15,16 @@ from throughtime._tensors import has_values
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import RNNCell, check_cell
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
 from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
 from throughtime.cells._wrappers import Wrapping
 
 
-class _LazyWrapper(Wrapping, LazyCell):
+class _LazyWrapper(Wrapping, LazyCell, Generic[Wrapped_co]):
     """A wrapper with parameters of its own."""
 
-    def __init__(self, cell: Any, reuse: bool | None) -> None:
+    def __init__(self, cell: Wrapped_co, reuse: bool | None) -> None:
         super().__init__(None, None, reuse)
         check_cell("cell", cell)
         self.cell = cell
@@ -40,7 +41,7 @@ class _LazyWrapper(Wrapping, LazyCell):
         return inputs_shape
 
 
-class InputProjectionWrapper(_LazyWrapper):
+class InputProjectionWrapper(_LazyWrapper[Wrapped_co]):
     """A linear map before a cell: `cell(activation(x @ kernel + bias), state)`, with no activation by default.
 
     >>> import torch, throughtime as tt
@@ -54,7 +55,7 @@ class InputProjectionWrapper(_LazyWrapper):
 
     def __init__(
         self,
-        cell: Any,
+        cell: Wrapped_co,
         num_proj: int,
         activation: Activation | str | None = None,
         input_size: int | None = None,
@@ -69,8 +70,8 @@ class InputProjectionWrapper(_LazyWrapper):
             self.build(input_size)
 
     def extra_repr(self) -> str:
-        """The width that the inputs are projected to."""
-        return f"num_proj={self.num_proj}"
+        """The width that the inputs are projected to, and their own once it is known."""
+        return ", ".join(filter(None, [f"num_proj={self.num_proj}", self.shown_input_size()]))
 
     def parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         return {"kernel": (input_size, self.num_proj), "bias": (self.num_proj,)}
@@ -83,7 +84,7 @@ class InputProjectionWrapper(_LazyWrapper):
         """The inputs fit the projection."""
         check_inputs(inputs, self.kernel)
 
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
+    def forward(self: InputProjectionWrapper[Cell[State]], inputs: Tensor, state: Any) -> tuple[Any, State]:
         """One step of the cell inside on the projected `inputs` [B, I]."""
         self.check_step(inputs, state)
         projected = torch.addmm(self.bias, inputs, self.kernel)
@@ -93,7 +94,7 @@ class InputProjectionWrapper(_LazyWrapper):
         return output, state
 
 
-class OutputProjectionWrapper(_LazyWrapper):
+class OutputProjectionWrapper(_LazyWrapper[Wrapped_co]):
     """A linear map after a cell: `activation(output @ kernel + bias)`, with no activation by default.
 
     Outputs past a sequence's length are zeros all the same: the projection is inside the cell, the zeros are outside.
@@ -109,7 +110,7 @@ class OutputProjectionWrapper(_LazyWrapper):
 
     def __init__(
         self,
-        cell: Any,
+        cell: Wrapped_co,
         output_size: int,
         activation: Activation | str | None = None,
         reuse: bool | None = None,
@@ -118,7 +119,7 @@ class OutputProjectionWrapper(_LazyWrapper):
     ) -> None:
         super().__init__(cell, reuse)
         self._output_size = check_positive_int("output_size", output_size)
-        self._inner_size = _vector_size(cell.output_size)
+        self._inner_size = _vector_size(self.cell.output_size)
         self.activation = None if activation is None else resolve_activation(activation)
         self.declare("kernel", glorot_uniform)
         self.declare("bias", zeros)
@@ -148,14 +149,14 @@ class OutputProjectionWrapper(_LazyWrapper):
             device = next((leaf.device for leaf in _nest.flatten(state) if isinstance(leaf, Tensor)), None)
             LazyCell.build(self, self._inner_size, dtype=_nest.floating_dtype(state), device=device)
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+    def forward(self: OutputProjectionWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Tensor, State]:
         """One step of the cell inside, its output projected to [B, output_size]."""
         output, state = call_on_copies(self.cell, inputs, state)
         projected = torch.addmm(self.bias, output, self.kernel)
         return (projected if self.activation is None else self.activation(projected)), state
 
 
-class EmbeddingWrapper(_LazyWrapper):
+class EmbeddingWrapper(_LazyWrapper[Wrapped_co]):
     """Looks integer inputs up in a table before a cell: ids [B] or [B, 1] become rows of `embedding`.
 
     The table is [embedding_classes, embedding_size], uniform in ±sqrt(3) at first (unit variance), and takes the
@@ -171,7 +172,7 @@ class EmbeddingWrapper(_LazyWrapper):
 
     def __init__(
         self,
-        cell: Any,
+        cell: Wrapped_co,
         embedding_classes: int,
         embedding_size: int,
         initializer: Initializer | None = None,
@@ -199,7 +200,7 @@ class EmbeddingWrapper(_LazyWrapper):
             self.check_step(inputs, state)
             self.build(inputs.shape, dtype=_nest.floating_dtype(state), device=inputs.device)
 
-    def forward(self, inputs: Tensor, state: Any) -> tuple[Any, Any]:
+    def forward(self: EmbeddingWrapper[Cell[State]], inputs: Tensor, state: Any) -> tuple[Any, State]:
         """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""
         self.check_step(inputs, state)
         if has_values(inputs):

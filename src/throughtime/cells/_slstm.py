@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,17 +12,18 @@ from torch.utils._pytree import _register_namedtuple
 
 from throughtime._errors import check_flag, check_floating_dtype, check_positive_int, problem
 from throughtime.cells._base import RNNCell
+from throughtime.cells._cell_types import Part
 from throughtime.cells._parameters import glorot_uniform, zeros
 from throughtime.cells._vectors import VectorsCell
 
 
-class SLSTMStateTuple(NamedTuple):
+class SLSTMStateTuple(NamedTuple, Generic[Part]):
     """The state of an sLSTM: memory `c`, its normaliser `n`, the stabiliser `m` and the output `h`, each [B, H]."""
 
-    c: Any
-    n: Any
-    m: Any
-    h: Any
+    c: Part
+    n: Part
+    m: Part
+    h: Part
 
 
 # Programs that torch.export saves may return one.

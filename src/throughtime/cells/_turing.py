@@ -14,6 +14,7 @@ from throughtime._errors import check_device, check_floating_dtype, check_number
 from throughtime.cells._base import RNNCell, check_cell, initial_state
 from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._parameters import check_parameter_dtype, check_parameters_fit, glorot_uniform, input_width
+from throughtime.cells._step_call import StepCall
 
 
 class NTMControllerState(NamedTuple):
@@ -29,7 +30,7 @@ class NTMControllerState(NamedTuple):
 _register_namedtuple(NTMControllerState, serialized_type_name="throughtime.NTMControllerState")
 
 
-class NTMCell(RNNCell):
+class NTMCell(StepCall):
     """Neural Turing machine (Graves et al. 2014): a controller with heads on a memory of N rows of D numbers.
 
     ```

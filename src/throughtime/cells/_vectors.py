@@ -30,8 +30,8 @@ class VectorsCell(LazyCell):
         self.state_size = self.output_size = self.num_units
 
     def extra_repr(self) -> str:
-        """The size, as it was given."""
-        return str(self.num_units)
+        """The size, as it was given, and that of the inputs once it is known."""
+        return ", ".join(filter(None, [str(self.num_units), self.shown_input_size()]))
 
     def build_if_known(self, input_size: int | None) -> None:
         """Make the parameters at once, if the constructor was told for which inputs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,9 @@ from throughtime import _nest
 from throughtime._errors import check_callable, check_device, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
 from throughtime.cells._building import build_once, repeatable
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
+from throughtime.cells._step_call import StepCall
 
 
 class Wrapping:
@@ -43,10 +45,10 @@ class Wrapping:
         return self.cell.zero_state(batch_size, dtype, device=device)
 
 
-class CellWrapper(Wrapping, RNNCell):
+class CellWrapper(Wrapping, StepCall, Generic[Wrapped_co]):
     """A wrapper without parameters of its own."""
 
-    def __init__(self, cell: Any) -> None:
+    def __init__(self, cell: Wrapped_co) -> None:
         super().__init__()
         check_cell("cell", cell)
         self.cell = cell
@@ -72,7 +74,7 @@ class CellWrapper(Wrapping, RNNCell):
             build_once(self.cell, inputs_shape, dtype, device)
 
 
-class ResidualWrapper(CellWrapper):
+class ResidualWrapper(CellWrapper[Wrapped_co]):
     """Adds a cell's inputs to its outputs, or joins the two by `residual_fn(inputs, outputs)`.
 
     >>> import torch, throughtime as tt
@@ -83,7 +85,7 @@ class ResidualWrapper(CellWrapper):
     """
 
     def __init__(
-        self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None, *, input_size: int | None = None
+        self, cell: Wrapped_co, residual_fn: Callable[[Any, Any], Any] | None = None, *, input_size: int | None = None
     ) -> None:
         super().__init__(cell)
         if residual_fn is not None:
@@ -92,7 +94,7 @@ class ResidualWrapper(CellWrapper):
         if input_size is not None:
             self.build(input_size)
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: ResidualWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Any, State]:
         """One step of the cell inside, with the inputs added to its output."""
         outputs, state = call_on_copies(self.cell, inputs, state)
         return (self.residual_fn or _add)(inputs, outputs), state
@@ -113,7 +115,7 @@ def _add(inputs: Any, outputs: Any) -> Any:
     return _nest.map_leaves(torch.add, inputs, outputs)
 
 
-class DeviceWrapper(CellWrapper):
+class DeviceWrapper(CellWrapper[Wrapped_co]):
     """Runs a cell on a device of its own: its parameters, state and outputs are there; inputs are brought over.
 
     >>> import torch, throughtime as tt
@@ -122,7 +124,7 @@ class DeviceWrapper(CellWrapper):
     device(type='cpu')
     """
 
-    def __init__(self, cell: Any, device: torch.device | str | int, *, input_size: int | None = None) -> None:
+    def __init__(self, cell: Wrapped_co, device: torch.device | str | int, *, input_size: int | None = None) -> None:
         super().__init__(cell)
         self.device = check_device("device", device)
         if isinstance(cell, nn.Module):
@@ -144,7 +146,7 @@ class DeviceWrapper(CellWrapper):
         """What fits the cell inside fits, once it is brought over."""
         super().check_step(self._bring(inputs), self._bring(state))
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: DeviceWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Any, State]:
         """One step of the cell inside, on its device."""
         output, state = call_on_copies(self.cell, self._bring(inputs), self._bring(state))
         return output, state

@@ -10,6 +10,7 @@ from torch import Tensor
 from throughtime import _nest
 from throughtime._errors import check_number, problem
 from throughtime.cells._activations import Activation, resolve_activation
+from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import glorot_uniform, ones, zeros
@@ -18,7 +19,7 @@ from throughtime.cells._vectors import MemoryCell, VectorsCell
 from throughtime.cells._wrappers import CellWrapper
 
 
-class ZoneoutWrapper(CellWrapper, SeededCell):
+class ZoneoutWrapper(CellWrapper[Wrapped_co], SeededCell):
     """Zoneout (Krueger et al. 2017): at random, a unit keeps its old state instead of taking the new one.
 
     `state' = mask * state + (1 - mask) * new state` in training mode, where a value of the mask is 1 with probability
@@ -35,16 +36,16 @@ class ZoneoutWrapper(CellWrapper, SeededCell):
 
     unwatched = CellWrapper.unwatched | SeededCell.unwatched
 
-    def __init__(self, cell: Any, rate: Any, seed: int | None = None) -> None:
+    def __init__(self, cell: Wrapped_co, rate: Any, seed: int | None = None) -> None:
         super().__init__(cell)
-        self.rates = _check_rates(rate, cell.state_size)
+        self.rates = _check_rates(rate, self.cell.state_size)
         self.seed_with(seed)
 
     def extra_repr(self) -> str:
         """The rate of each part of the state."""
         return f"rates={self.rates}"
 
-    def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+    def forward(self: ZoneoutWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Any, State]:
         """One step of the cell inside, parts of which do not happen."""
         output, new = call_on_copies(self.cell, inputs, state)
         before, after = _nest.flatten(state), _nest.flatten(new)

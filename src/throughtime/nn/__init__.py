@@ -2,5 +2,6 @@
 
 from throughtime.nn._accelerate import accelerate
 from throughtime.nn._modules import GRU, LSTM, RNN
+from throughtime.nn._other_names import __getattr__ as __getattr__  # type: ignore[attr-defined]
 
 __all__ = ["GRU", "LSTM", "RNN", "accelerate"]

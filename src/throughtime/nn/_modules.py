@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,19 @@ from throughtime.nn._cells import STEPS, TorchCell
 from throughtime.nn._layers import State, through_layers
 from throughtime.nn._let_in import let_in
 
+Hidden = TypeVar("Hidden")
+"""The state of a module: one tensor, or of an LSTM `(h, c)`."""
 
-class DropIn(nn.RNNBase):
+
+class DropIn(nn.RNNBase, Generic[Hidden]):
     """What ours have in common. They hold nothing: weights are lent to the engine for each call."""
 
+    @overload
+    def forward(
+        self, input: Tensor, hx: Hidden | None = None, *, sequence_length: Any = None
+    ) -> tuple[Tensor, Hidden]: ...
+    @overload
+    def forward(self, input: PackedSequence, hx: Hidden | None = None) -> tuple[PackedSequence, Hidden]: ...
     def forward(self, input: Any, hx: Any = None, *, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
         """Run all layers over `input`, from `hx`; with `sequence_length` [B] over that many steps of each sequence."""
         if ranks_differ(self, input, hx) or (sequence_length is None and _is_left_to_torch(data_of(input))):
@@ -38,6 +47,10 @@ class DropIn(nn.RNNBase):
         else:
             outputs, final = through_layers(self, weights, inputs, states, lengths)
         return closed(self, outputs, final, batched=inputs is input)
+
+    if TYPE_CHECKING:
+        # As torch's `Module` declares it, a call returns anything.
+        __call__ = forward
 
     def cell(self, layer: int = 0, *, reverse: bool = False) -> TorchCell:
         """One step of a layer as a cell, for `tt.explain`, `tt.dynamic_rnn` or a loop of your own.
@@ -77,7 +90,7 @@ let_in(DropIn)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _forward_uncompiled(module: DropIn, packed: PackedSequence, hx: Any) -> Any:
+def _forward_uncompiled(module: DropIn[Any], packed: PackedSequence, hx: Any) -> Any:
     """How long packed sequences are torch.compile cannot see."""
     return module.forward(packed, hx)
 
@@ -100,7 +113,7 @@ def _lowered(
     return [weight.to(dtype) for weight in weights], inputs, given
 
 
-class LSTM(DropIn, nn.LSTM):
+class LSTM(DropIn[tuple[Tensor, Tensor]], nn.LSTM):
     """`torch.nn.LSTM` on our engine: the same constructor, parameters, `state_dict`, call and results.
 
     ```
@@ -122,7 +135,7 @@ class LSTM(DropIn, nn.LSTM):
     """
 
 
-class GRU(DropIn, nn.GRU):
+class GRU(DropIn[Tensor], nn.GRU):
     """`torch.nn.GRU` on our engine: the same constructor, parameters, `state_dict`, call and results.
 
     ```
@@ -145,7 +158,7 @@ class GRU(DropIn, nn.GRU):
     """
 
 
-class RNN(DropIn, nn.RNN):
+class RNN(DropIn[Tensor], nn.RNN):
     """`torch.nn.RNN` on our engine: the same constructor, parameters, `state_dict`, call and results.
 
     ```

@@ -11,8 +11,12 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
+from throughtime import _html
 from throughtime._errors import InvalidArgumentError, problem
 from throughtime._files import whole
+
+# As many fit on a screen.
+SHOWN_EPOCHS = 30
 
 
 class Step(NamedTuple):
@@ -66,6 +70,24 @@ class History:
     def __repr__(self) -> str:
         return f"History of {len(self.epochs)} epochs, {len(self.steps)} steps"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: a table of the epochs, the best one in bold; of many, the last."""
+        shown = self.epochs[-SHOWN_EPOCHS:]
+        names = list(dict.fromkeys(name for epoch in shown for name in (*epoch.train, *epoch.valid)))
+        columns = [f"{part} {name}" for name in names for part in ("train", "valid")]
+        rows = [
+            [str(epoch.number), f"{epoch.step:,}"]
+            + [_digits(part.get(name)) for name in names for part in (epoch.train, epoch.valid)]
+            + [_digits(epoch.learning_rate), f"{epoch.seconds:.1f}"]
+            for epoch in shown
+        ]
+        best = next((place for place, epoch in enumerate(shown) if epoch is self.best), None)
+        table = _html.table(["epoch", "steps", *columns, "learning rate", "seconds"], rows, best)
+        title = f"{self!r}{', stopped early' if self.stopped_early else ''}"
+        if len(shown) < len(self.epochs):
+            title += f"; the last {len(shown)} epochs"
+        return _html.card(title, table if shown else "")
+
     @property
     def best(self) -> Epoch | None:
         """The best epoch so far."""
@@ -95,6 +117,10 @@ class History:
             self.steps.append(Step(**record))
         elif kind == "epoch" and record["number"] < epoch:
             self.epochs.append(Epoch(**record))
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 class Log:

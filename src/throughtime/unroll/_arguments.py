@@ -58,6 +58,8 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     what = "`sequence_length` must be a vector of length batch_size"
     got, expected = f"shape {shape_of(lengths)}", f"shape ({batch_size},)"
     fix = "Pass one length for each row of the batch."
+    if lengths.ndim == 2 and lengths.shape[0] == batch_size:
+        fix += " The lengths of a mask [B, T] are `mask.sum(1)`."
     if lengths.ndim != 1:
         raise ValueError(problem(what, got=got, expected=expected, fix=fix))
     if lengths.shape[0] != batch_size:
@@ -102,8 +104,10 @@ def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:
             return torch.as_tensor(sequence_length)
         except (TypeError, ValueError, RuntimeError):
             what, fix = "`sequence_length` must hold numbers", "Pass a list, an array or a tensor of whole numbers."
-            expected = f"a vector of {batch_size} ints"
-            raise TypeError(problem(what, got=repr(sequence_length), expected=expected, fix=fix)) from None
+            got, expected = repr(sequence_length), f"a vector of {batch_size} ints"
+            if any(isinstance(leaf, Tensor) and leaf.ndim for leaf in _nest.flatten(sequence_length)):
+                got, fix = ", ".join(map(type_name, sequence_length)), "Pass a state by name, as `initial_state=`."
+            raise TypeError(problem(what, got=got, expected=expected, fix=fix)) from None
     return as_tensor("sequence_length", sequence_length)
 
 
@@ -154,6 +158,8 @@ def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what:
     # A scalar belongs to no row: it passes through every step whole.
     scalar = isinstance(size, torch.Size) and not size and not leaf.ndim
     if not scalar and shape_of(leaf) != expected:
+        if shape_of(leaf) == (1, *expected):
+            fix = "States of torch.nn have an axis of layers: take `h[0]`, of an LSTM `tt.LSTMStateTuple(c[0], h[0])`."
         raise ValueError(problem(f"{what} has the wrong shape", got=shape_of(leaf), expected=expected, fix=fix))
     return leaf
 

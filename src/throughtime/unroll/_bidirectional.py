@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import torch
+from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem
 from throughtime.cells._base import check_cell, dims
+from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
 from throughtime.unroll._arguments import check_parallel_iterations, lengths_at_hand, note_scope
 from throughtime.unroll._dynamic import plan_dynamic
 from throughtime.unroll._form import open_inputs
@@ -16,6 +18,48 @@ from throughtime.unroll._static import open_steps, plan_static, split_steps
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
+@overload
+def bidirectional_dynamic_rnn(
+    cell_fw: Cell[State],
+    cell_bw: Cell[BackwardState],
+    inputs: Sequences,
+    sequence_length: Any = None,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+) -> tuple[tuple[Sequences, Sequences], tuple[State, BackwardState]]: ...
+@overload
+def bidirectional_dynamic_rnn(
+    cell_fw: Cell[State],
+    cell_bw: Cell[BackwardState],
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+) -> tuple[tuple[Any, Any], tuple[State, BackwardState]]: ...
+@overload
+def bidirectional_dynamic_rnn(
+    cell_fw: Any,
+    cell_bw: Any,
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+) -> tuple[tuple[Any, Any], tuple[Any, Any]]: ...
 def bidirectional_dynamic_rnn(
     cell_fw: Any,
     cell_bw: Any,
@@ -88,6 +132,28 @@ def bidirectional_dynamic_rnn(
     return (there.outputs, back.outputs), (there.state, back.state)
 
 
+@overload
+def static_bidirectional_rnn(
+    cell_fw: Cell[State],
+    cell_bw: Cell[BackwardState],
+    inputs: Any,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Tensor], State, BackwardState]: ...
+@overload
+def static_bidirectional_rnn(
+    cell_fw: Any,
+    cell_bw: Any,
+    inputs: Any,
+    initial_state_fw: Any = None,
+    initial_state_bw: Any = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Any], Any, Any]: ...
 def static_bidirectional_rnn(
     cell_fw: Any,
     cell_bw: Any,

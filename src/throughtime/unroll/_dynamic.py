@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
+from torch import Tensor
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem
 from throughtime.cells._base import check_cell
+from throughtime.cells._cell_types import Cell, Sequences, State
 from throughtime.unroll._arguments import (
     check_checkpoint_every,
     check_dtypes_agree,
@@ -26,6 +28,66 @@ from throughtime.unroll._recall import Known, recall, remember, signature
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
+@overload
+def dynamic_rnn(
+    cell: Cell[State],
+    inputs: Sequences,
+    sequence_length: Any = None,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+    *,
+    all_states: Literal[False] = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Sequences, State]: ...
+@overload
+def dynamic_rnn(
+    cell: Cell[State],
+    inputs: Tensor,
+    sequence_length: Any = None,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+    *,
+    all_states: Literal[True],
+    checkpoint_every: int | None = None,
+) -> tuple[Tensor, State, State]: ...
+@overload
+def dynamic_rnn(
+    cell: Cell[State],
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+    *,
+    all_states: Literal[False] = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Any, State]: ...
+@overload
+def dynamic_rnn(
+    cell: Any,
+    inputs: Any,
+    sequence_length: Any = None,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    parallel_iterations: int | None = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: str | None = None,
+    *,
+    all_states: bool = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Any, ...]: ...
 def dynamic_rnn(
     cell: Any,
     inputs: Any,

@@ -181,8 +181,7 @@ def open_inputs(inputs: Any, time_major: bool, *, minimum_rank: int = 3) -> tupl
         inputs = _nest.map_leaves(lambda leaf: leaf if leaf.lengths() is None else leaf.contiguous(), inputs)
         return _open_jagged(_nest.flatten(inputs)), inputs
     tensors = _nest.map_leaves(lambda leaf: as_tensor("inputs", leaf), inputs)
-    steps = isinstance(inputs, list)
-    return _open_padded(_nest.flatten(tensors), time_major, minimum_rank, steps=steps), tensors
+    return _open_padded(_nest.flatten(tensors), time_major, minimum_rank, kind=type(inputs)), tensors
 
 
 def _is_packed(leaf: Any) -> bool:
@@ -247,15 +246,27 @@ def _open_jagged(leaves: list[Any]) -> Jagged:
     return Jagged(leaves[0])
 
 
-def _open_padded(leaves: list[Tensor], time_major: bool, minimum_rank: int, *, steps: bool) -> Padded:
-    axes = "[T, B, ...]" if time_major else "[B, T, ...]"
+def _more_axes(leaf: Tensor, kind: type) -> str:
+    """How to make a sequence of a tensor with too few axes, found in inputs of this kind."""
+    if issubclass(kind, list):
+        # The list of tt.static_rnn, or plain numbers.
+        return "A list is a nest of sequences: stack steps with `torch.stack(inputs, 1)`, or use tt.static_rnn."
+    if issubclass(kind, tuple):
+        return (
+            "A tuple is a nest of sequences. If it is the `(outputs, state)` of another layer, pass the outputs alone: "
+            "`tt.RNN(cell, returns='outputs')`."
+        )
     fix = "Add the missing axis: features with `x.unsqueeze(-1)`, the batch with `x.unsqueeze(0)`."
-    if steps:
-        # The list of tt.static_rnn, or plain numbers: a list means a nest of sequences here.
-        fix = "A list is a nest of sequences: stack steps with `torch.stack(inputs, 1)`, or use tt.static_rnn."
+    if leaf.ndim == 2 and not leaf.is_floating_point():
+        fix = "Look token ids up first, with a torch.nn.Embedding; tt.EmbeddingWrapper takes `ids.unsqueeze(-1)`."
+    return fix
+
+
+def _open_padded(leaves: list[Tensor], time_major: bool, minimum_rank: int, *, kind: type) -> Padded:
+    axes = "[T, B, ...]" if time_major else "[B, T, ...]"
     for leaf in leaves:
         if leaf.ndim < minimum_rank:
-            what = f"`inputs` must have rank at least {minimum_rank}"
+            what, fix = f"`inputs` must have rank at least {minimum_rank}", _more_axes(leaf, kind)
             raise ValueError(problem(what, got=f"shape {shape_of(leaf)}", expected=axes, fix=fix))
     time_axis = 0 if time_major else 1
     for axis, what in ((time_axis, "Time steps is"), (1 - time_axis, "Batch_size is")):

@@ -10,6 +10,7 @@ from torch import nn
 from throughtime import _nest
 from throughtime._errors import check_dtype, check_flag, check_name, problem
 from throughtime.cells._base import check_cell, shown_options
+from throughtime.cells._unknown_arguments import ADVICE, CheckedArguments
 from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
 from throughtime.unroll._dynamic import dynamic_rnn
 from throughtime.unroll._form import open_inputs
@@ -17,7 +18,23 @@ from throughtime.unroll._form import open_inputs
 RETURNS = ("both", "outputs", "state")
 
 
-class RNN(nn.Module):
+_CELL = "Make the cell first, as in `tt.RNN(tt.LSTMCell(64))`; torch's module of this name is `tt.nn.RNN`."
+_ADVICE = {
+    **ADVICE,
+    "": _CELL,
+    **dict.fromkeys(("hidden_size", "units", "num_units", "input_size"), _CELL),
+    **dict.fromkeys(
+        ("return_sequences", "return_state"), "Pass `returns='outputs'`, `'state'`, or `'both'` (default)."
+    ),
+    "batch_first": "Inputs are [B, T, I] by default; pass `time_major=True` for [T, B, I].",
+    "num_layers": "Stack cells: `tt.RNN(tt.MultiRNNCell([tt.LSTMCell(64) for _ in range(num_layers)]))`.",
+    **dict.fromkeys(
+        ("sequence_length", "initial_state"), "Pass it in the call: `rnn(inputs, sequence_length, initial_state)`."
+    ),
+}
+
+
+class RNN(CheckedArguments, nn.Module):
     """`dynamic_rnn` as a module: called with `(inputs, sequence_length=None, initial_state=None)`.
 
     `dtype` defaults to that of the (first floating point) inputs. `returns="outputs"` or `"state"` gives that part
@@ -29,6 +46,8 @@ class RNN(nn.Module):
     >>> model(torch.randn(2, 5, 4)).shape
     torch.Size([2, 5, 3])
     """
+
+    advice = _ADVICE
 
     def __init__(
         self,

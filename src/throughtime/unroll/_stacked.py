@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from throughtime import _nest
 from throughtime._errors import check_flag, check_name, problem, type_name
 from throughtime.cells._base import check_cell
+from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
 from throughtime.unroll._arguments import fit_state, lengths_at_hand
 from throughtime.unroll._bidirectional import (
     bidirectional_dynamic_rnn,
@@ -21,12 +23,40 @@ from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._static import open_steps
 
 
+@overload
 def stack_bidirectional_dynamic_rnn(
-    cells_fw: list[Any],
-    cells_bw: list[Any],
+    cells_fw: Sequence[Cell[State]],
+    cells_bw: Sequence[Cell[BackwardState]],
+    inputs: Sequences,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    parallel_iterations: int | None = None,
+    time_major: bool = False,
+    scope: str | None = None,
+    swap_memory: bool = False,
+) -> tuple[Sequences, tuple[State, ...], tuple[BackwardState, ...]]: ...
+@overload
+def stack_bidirectional_dynamic_rnn(
+    cells_fw: Sequence[Any],
+    cells_bw: Sequence[Any],
     inputs: Any,
-    initial_states_fw: list[Any] | None = None,
-    initial_states_bw: list[Any] | None = None,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    parallel_iterations: int | None = None,
+    time_major: bool = False,
+    scope: str | None = None,
+    swap_memory: bool = False,
+) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]: ...
+def stack_bidirectional_dynamic_rnn(
+    cells_fw: Sequence[Any],
+    cells_bw: Sequence[Any],
+    inputs: Any,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
     dtype: torch.dtype | None = None,
     sequence_length: Any = None,
     parallel_iterations: int | None = None,
@@ -69,12 +99,34 @@ def stack_bidirectional_dynamic_rnn(
     return inputs, tuple(states_fw), tuple(states_bw)
 
 
+@overload
 def stack_bidirectional_rnn(
-    cells_fw: list[Any],
-    cells_bw: list[Any],
+    cells_fw: Sequence[Cell[State]],
+    cells_bw: Sequence[Cell[BackwardState]],
     inputs: Any,
-    initial_states_fw: list[Any] | None = None,
-    initial_states_bw: list[Any] | None = None,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Tensor], tuple[State, ...], tuple[BackwardState, ...]]: ...
+@overload
+def stack_bidirectional_rnn(
+    cells_fw: Sequence[Any],
+    cells_bw: Sequence[Any],
+    inputs: Any,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...]]: ...
+def stack_bidirectional_rnn(
+    cells_fw: Sequence[Any],
+    cells_bw: Sequence[Any],
+    inputs: Any,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
     dtype: torch.dtype | None = None,
     sequence_length: Any = None,
     scope: str | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from throughtime import _nest
 from throughtime._errors import check_name, problem, shape_of, type_name
 from throughtime._tensors import as_tensor, check_same_device
 from throughtime.cells._base import check_cell
+from throughtime.cells._cell_types import Cell, State
 from throughtime.unroll._arguments import (
     check_lengths,
     check_output_dtype,
@@ -24,6 +25,24 @@ from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
 
 
+@overload
+def static_rnn(
+    cell: Cell[State],
+    inputs: Any,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Tensor], State]: ...
+@overload
+def static_rnn(
+    cell: Any,
+    inputs: Any,
+    initial_state: Any = None,
+    dtype: torch.dtype | None = None,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Any], Any]: ...
 def static_rnn(
     cell: Any,
     inputs: Any,
@@ -124,6 +143,24 @@ def split_steps(sequences: Any) -> list[Any]:
     return [_nest.pack_as(sequences, step) for step in zip(*leaves, strict=True)]
 
 
+@overload
+def static_state_saving_rnn(
+    cell: Cell[State],
+    inputs: Any,
+    state_saver: Any,
+    state_name: Any,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Tensor], State]: ...
+@overload
+def static_state_saving_rnn(
+    cell: Any,
+    inputs: Any,
+    state_saver: Any,
+    state_name: Any,
+    sequence_length: Any = None,
+    scope: str | None = None,
+) -> tuple[list[Any], Any]: ...
 def static_state_saving_rnn(
     cell: Any,
     inputs: Any,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from throughtime import _html
 from throughtime._errors import problem
 from throughtime._files import whole
 from throughtime.train._records import Epoch, History, Step
@@ -211,6 +212,10 @@ class Report:
         }
         page = part("page.html").read_text(encoding="utf-8")
         return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], page)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the page, in a frame."""
+        return _html.framed(self.html(), self._title)
 
     def write(self, path: Path | str) -> Path:
         """Write the page, whole or not at all, and return its path."""
