@@ -63,6 +63,8 @@ def _without_suspects(found: Survey, guessed: Guess, said: Columns) -> Look:
     """Leave out columns that say nothing of the series, or say so where there are no others."""
     if guessed.layout.inputs[0].kind == TEXT:
         return Look(found, *guessed)
+    if found.sequence is not None and max(found.lengths) == 1:
+        found.notes.append(f"Note: each sequence has one row only: check that `{found.sequence}` names sequences.")
     reasons = suspects(found, guessed.layout, said)
     if not reasons:
         return Look(found, *guessed)

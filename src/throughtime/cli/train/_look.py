@@ -111,11 +111,11 @@ def _facts(plan: Plan, model: nn.Module, examples: Examples, finished: Finished,
     form = "{:.1%}" if task.metric in task.rates else "{:.3g}"
     return {
         f"{outcome.part} {task.metric}": form.format(outcome.value),
-        f"the same, {outcome.baseline.name}": form.format(outcome.baseline.value),
+        f"{outcome.part} {task.metric}, {outcome.baseline.name}": form.format(outcome.baseline.value),
         "steps" if plan.layout.task != GENERATE else "characters": f"{sum(map(examples.steps, PARTS)):,}",
         "sequences": f"{_sequences(examples):,}",
         "weights": f"{weights_in(model):,}",
-        "epochs": f"{len(finished.history.epochs)}, number {finished.kept.number} kept",
+        f"epochs (kept: {finished.kept.number})": f"{len(finished.history.epochs)}",
         "time": took(seconds),
         "backend": backend,
     }

@@ -272,7 +272,7 @@
       if (held) series.push({ name: "validation", x: epochs.number, y: held, color: "--b" });
       const baseline = own(epochs.baselines, name);
       const compared = baseline === undefined ? undefined : own(epochs.valid, baseline) || own(epochs.train, baseline);
-      if (compared) series.push({ name: baseline, x: epochs.number, y: compared, color: "--d", dashed: true });
+      if (compared) series.push({ name: `${baseline}, ${own(epochs.valid, baseline) ? "validation" : "training"}`, x: epochs.number, y: compared, color: "--d", dashed: true });
       legend(box.head, series);
       const positive = series.every((one) => known(one.y).every((value) => value > 0));
       const values = series.flatMap((one) => known(one.y));
