@@ -260,6 +260,12 @@ def rows_of_part(found: Done, word: str, path: Path) -> Path:
     return path
 
 
+def kinds_in(file: Path) -> Counter[str]:
+    """How many sequences there are of each class."""
+    rows = csv.DictReader(file.read_text().splitlines())
+    return Counter({row["id"]: row["kind"] for row in rows}.values())
+
+
 @pytest.mark.parametrize(
     ("words", "word", "part"),
     [
@@ -277,10 +283,7 @@ def test_the_figure_is_that_of_the_rows_it_names(words: tuple[str, ...], word: s
     told = said(call("predict", found.folder, alone, "--out", tmp_path / "p.csv"))
     outcome = found.run["outcome"]
     assert f"{outcome['value']:.1%} of {outcome['sequences']} known answers are right." in told
-    labels = Counter(row["kind"] for row in {row["id"]: row for row in csv.DictReader(alone.open())}.values())
-    learned = rows_of_part(found, "train", tmp_path / "learned.csv")
-    seen = {row["id"]: row for row in csv.DictReader(learned.open())}
-    most = Counter(row["kind"] for row in seen.values())
+    labels, most = kinds_in(alone), kinds_in(rows_of_part(found, "train", tmp_path / "learned.csv"))
     best = [label for label, count in most.items() if count == max(most.values())]
     assert outcome["baseline"]["value"] in [labels[label] / labels.total() for label in best]
     assert (outcome["part"], outcome["baseline"]["name"]) == (part, "majority")

@@ -12,6 +12,7 @@ from throughtime.cli.tables._table import Table
 
 # In fewer rows, or sequences, such a pattern is met by chance.
 LEAST = 10
+COUNTER = "counts the rows of the file"
 _ID_ENDS = ("id", "no", "nr", "number", "index", "idx", "key", "name", "code")
 
 
@@ -19,7 +20,7 @@ def suspects(found: Survey, layout: Layout, said: Said) -> dict[str, str]:
     """Input columns that say nothing of the series, by name, with the reason; never those that the user asked for."""
     claimed = {*said.inputs, *said.target, *said.categories}
     free = [found.facts[column.name] for column in layout.inputs if column.name not in claimed]
-    reasons = {fact.name: "counts the rows of the file" for fact in free if _counts_rows(fact)}
+    reasons = {fact.name: COUNTER for fact in free if _counts_rows(fact)}
     targets = {column.name for column in layout.targets}
     others = [fact for fact in free if fact.name not in targets]
     reasons |= {fact.name: "another name of each sequence" for fact in others if _names_sequences(fact, found)}
@@ -40,7 +41,8 @@ def usable_without(layout: Layout, names: Iterable[str]) -> bool:
 
 def note_on(name: str, reason: str) -> str:
     """What to say of a suspect that is all there is to learn from."""
-    return f"Note: `{name}` is {reason}, and there is nothing else to learn from: check that this is meant."
+    verb = "" if reason == COUNTER else "is "
+    return f"Note: `{name}` {verb}{reason}, and there is nothing else to learn from: check it."
 
 
 def _counts_rows(fact: Facts) -> bool:
