@@ -386,6 +386,17 @@ def test_runs_of_earlier_versions_are_told_apart(tmp_path: Path) -> None:
     assert "validation, last epoch" in said(inspected)
 
 
+def test_predict_says_where_its_answers_were_learned(tmp_path: Path) -> None:
+    file = gestures(tmp_path / "a.csv")
+    assert quickly(file, tmp_path / "run").exit_code == 0
+    line = "The file is the one that the run was trained on: only its test part, if any, is new to the model."
+    assert line in said(call("predict", tmp_path / "run", file, "--out", tmp_path / "p.csv"))
+    file.write_text(file.read_text().replace("g1,", "h1,"))
+    told = said(call("predict", tmp_path / "run", file, "--out", tmp_path / "p.csv"))
+    assert "known answers are right." in told
+    assert line not in told
+
+
 def test_inspect_says_which_part(tmp_path: Path) -> None:
     found = finished(gestures(tmp_path / "a.csv", split=True))
     told = said(call("inspect", found.folder))
