@@ -365,6 +365,25 @@ def test_both_errors_of_a_forecast_are_of_the_same_values(tmp_path: Path) -> Non
     assert found.run["metrics"]["test"]["persistence"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
+def test_a_long_series_that_was_learned_from_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is learned from in windows that overlap, but measured as it is: the baseline is of the same values."""
+    values = np.cumsum(np.random.default_rng(0).normal(size=700)).round(3)
+    (tmp_path / "a.csv").write_text("id,x,split\n" + "".join(f"a,{value},train\n" for value in values))
+    asked: list[int] = []
+    evaluate = tt.train.evaluate
+
+    def counting(model: Any, measure: Any, batches: Any, **options: Any) -> dict[str, float]:
+        asked.extend(int(batch.lengths.sum()) for batch in batches)
+        return evaluate(model, measure, batches, **options)
+
+    monkeypatch.setattr("throughtime.train.evaluate", counting)
+    found = finished(tmp_path / "a.csv", "--horizon", 2)
+    errors = np.concatenate([np.abs(values[ahead:] - values[:-ahead]) for ahead in (1, 2)]) / values.std()
+    told = found.run["outcome"]
+    assert (told["part"], told["steps"], asked) == ("training", 700, [700])
+    assert told["baseline"] == {"name": "last value", "value": pytest.approx(float(np.mean(errors)), rel=1e-5)}
+
+
 def test_runs_of_earlier_versions_are_told_apart(tmp_path: Path) -> None:
     file = gestures(tmp_path / "a.csv")
     assert quickly(file, tmp_path / "run").exit_code == 0

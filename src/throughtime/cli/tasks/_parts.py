@@ -9,7 +9,7 @@ import numpy as np
 
 TRAINING, VALIDATION, TEST = PARTS = ("training", "validation", "test")
 SHARE = 0.1
-# Of fewer sequences to learn from, none is taken for validation: one or two of them would choose the epoch by chance.
+# Of fewer sequences to learn from, none is taken for validation: each is needed.
 FEWEST = 10
 # A sequence shorter than this has no tenth to spare.
 FEWEST_STEPS = 20

@@ -34,10 +34,6 @@ class Batches(NamedTuple):
     test: Any
     steps: int
 
-    def of(self, part: str) -> Any:
-        """The batches of a part; None where it is empty."""
-        return {TRAINING: self.train, VALIDATION: self.validation, TEST: self.test}[part]
-
 
 def windows_of(examples: Examples) -> list[Example]:
     """The examples to learn from; long series cut into windows that overlap by half."""
@@ -61,6 +57,14 @@ def batches_of(examples: Examples, learned: list[Example], recipe: Recipe, seed:
         for part in (VALIDATION, TEST)
     )
     return Batches(train, validation, test, len(train))
+
+
+def batches_to_quote(examples: Examples, batches: Batches) -> Any:
+    """Those of the part that the figure to quote is measured on: whole sequences, each of them once."""
+    if examples.measured_on != TRAINING:
+        return batches.test if examples.measured_on == TEST else batches.validation
+    make = _of_few_widths if examples.layout.task == TRANSLATE else tt.train.pad
+    return tt.train.loader(examples.train, 256, shuffle=False, collate_fn=make)
 
 
 def _of_few_widths(examples: Sequence[Any]) -> tt.train.Batch:

@@ -33,7 +33,7 @@ from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser, with_patience
 from throughtime.cli.tasks._tasks import TASKS, make_model
 from throughtime.cli.train import _show
-from throughtime.cli.train._batches import batches_of, streams_to_measure, windows_of
+from throughtime.cli.train._batches import batches_of, batches_to_quote, streams_to_measure, windows_of
 from throughtime.cli.train._look import Finished, look_back
 
 LONGEST_HORIZON = 24
@@ -243,8 +243,8 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
             watchers=[tt.train.Progress(console, mark_best=chooses)],
         )
         # All workers take part. With the weights that are kept, and after everything has been chosen.
-        batches_to_quote = batches.of(examples.measured_on)
-        values = tt.train.evaluate(model, task.measure, batches_to_quote, truncate=plan.recipe.truncate)
+        quoted = batches_to_quote(examples, batches)
+        values = tt.train.evaluate(model, task.measure, quoted, truncate=plan.recipe.truncate)
     except tt.InvalidArgumentError as error:
         raise Mistake(str(error)) from None
     if not worker.is_first:
