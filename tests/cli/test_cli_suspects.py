@@ -134,6 +134,15 @@ def test_dates_that_go_back_in_one_sequence(tmp_path: Path) -> None:
     assert quickly(file, tmp_path / "run", "--ignore", "opened").exit_code == 0
 
 
+def test_a_time_that_cannot_be_checked_is_called_so(tmp_path: Path) -> None:
+    rows = [f"{1 + step // 28}/{1 + step % 28}/2024,{step * 7 % 11}.5" for step in range(60)]
+    reasons = look(tmp_path / "a.csv", "date,x", rows).reasons
+    assert reasons["date"] == "order of steps, which is not checked: neither numbers nor dates such as 2024-05-01"
+    for known in (day, str):
+        known_rows = [f"{known(step)},{step * 7 % 11}.5" for step in range(60)]
+        assert look(tmp_path / "a.csv", "date,x", known_rows).reasons["date"] == "order of steps"
+
+
 def test_the_calendar_is_no_target(tmp_path: Path) -> None:
     rows = [f"{1960 + step // 4},{1 + step % 4},{100 + step * 7 % 13}.5" for step in range(120)]
     _, layout, reasons = look(tmp_path / "a.csv", "Year,quarter,gdp", rows)

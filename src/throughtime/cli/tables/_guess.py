@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
+import numpy as np
+
 from throughtime._words import counted
 from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli._options import Columns as Said
@@ -11,6 +13,7 @@ from throughtime.cli.tables._calendar import is_calendar
 from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
 from throughtime.cli.tables._survey import Facts, Survey
 from throughtime.cli.tables._table import Table
+from throughtime.cli.tables._times import instants
 
 CLASSIFY, TAG, FORECAST, GENERATE, TRANSLATE = TASKS = ("classify", "tag", "forecast", "generate", "translate")
 
@@ -31,6 +34,7 @@ PAIR_NAMES = (
     ("x", "y"),
 )
 LEFT_OUT = "left out: empty"
+UNREADABLE = "neither numbers nor dates such as 2024-05-01"
 NOTHING = "everywhere, which tells nothing"
 # More different whole numbers than this are a quantity, not names of classes.
 MOST_CLASSES = 256
@@ -86,6 +90,8 @@ def guess(found: Survey, said: Said) -> Guess:
     for column, why in ((found.sequence, "names the sequence"), (split, "train or test"), (order, "order of steps")):
         if column is not None:
             reasons[column] = why
+    if order is not None and _cannot_be_checked(found.facts[order]):
+        reasons[order] += f", which is not checked: {UNREADABLE}"
     free = _not_empty([found.facts[name] for name in columns if name not in taken], found, said, reasons)
     texts = _texts_in_rows(found, said, free)
     if texts is not None:
@@ -105,6 +111,11 @@ def guess(found: Survey, said: Said) -> Guess:
         free = [fact for fact in free if fact.name != order]
         reasons |= {} if order is None else {order: "order of steps: dates that go forward"}
     return _long_guess(found, said, _not_unique(free, said, reasons), order, split, reasons)
+
+
+def _cannot_be_checked(fact: Facts) -> bool:
+    """Whether a column tells the time in a way of which it cannot be said what comes first."""
+    return fact.first_word is not None and instants(np.array([fact.first_word[1]], object)) is None
 
 
 def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, str]) -> list[Facts]:
