@@ -86,7 +86,7 @@ def test_bytes_that_are_no_text_are_told_by_their_line(tmp_path: Path) -> None:
 def test_classes_that_cannot_be_learned_are_told(tmp_path: Path) -> None:
     path = with_numbers(tmp_path / "a.csv", "{}")
     path.write_text(path.read_text().replace("A;test", "C;test").replace("B;test", "D;test"))
-    assert "C, D are among the held out only: they cannot be learned." in said(quickly(path, tmp_path / "run"))
+    assert "C, D are not in the training part: they cannot be learned." in said(quickly(path, tmp_path / "run"))
     whole = quickly(with_numbers(tmp_path / "b.csv", "{}"), tmp_path / "other")
     assert "cannot be learned" not in said(whole)
 

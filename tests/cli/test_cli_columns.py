@@ -41,9 +41,10 @@ def test_columns_that_are_the_same_everywhere(tmp_path: Path) -> None:
     reasons = look_over(tmp_path / "a.csv", Columns()).reasons
     assert reasons["level"] == "input: the same number everywhere, which tells nothing"
     assert reasons["place"] == "input: the same category everywhere, which tells nothing"
-    reasons = look_over(tmp_path / "a.csv", Columns(ignore=("kind", "place"))).reasons
-    assert reasons["level"] == "input and target: the same number everywhere, which tells nothing"
+    _, layout, reasons = look_over(tmp_path / "a.csv", Columns(ignore=("kind", "place")))
+    assert reasons["level"] == "input: the same number everywhere, which tells nothing"
     assert reasons["x"] == "input and target"
+    assert [column.name for column in layout.targets] == ["x"], "what never changes is not forecast"
 
 
 @pytest.mark.parametrize("module", ["throughtime", "throughtime.cli"])

@@ -17,7 +17,7 @@ from throughtime.cli._options import Columns
 from throughtime.cli.predict._run import MOST_STEPS, some_at_a_time
 from throughtime.cli.tables import _npz, open_table, survey
 from throughtime.cli.tables._guess import guess
-from throughtime.cli.tasks._examples import read_examples
+from throughtime.cli.tasks._examples import answers, last_known, read_examples
 from throughtime.cli.tasks._recipe import LEAST_STEPS, default_recipe, default_shape
 from throughtime.cli.train._batches import WIDTHS, batches_of
 
@@ -286,7 +286,9 @@ def test_what_is_not_known_is_no_answer_to_learn(tmp_path: Path) -> None:
     found = survey(open_table(path), "id")
     examples = read_examples(found.table, guess(found, Columns()).layout, together=True, seed=0)
     inputs, targets = examples.train[0]
-    assert targets.isnan().flatten().tolist() == [False, False, True, False]
+    assert answers(targets).isnan().flatten().tolist() == [False, False, True, False]
+    known = last_known(targets).flatten().tolist()
+    assert known[2] == known[1], "the last known value stands for a missing one"
     assert inputs.isfinite().all()
     result = quickly(path, tmp_path / "run", "--horizon", 2)
     assert result.exit_code == 0, said(result)
@@ -307,7 +309,7 @@ def test_texts_to_translate_come_in_few_widths(tmp_path: Path) -> None:
     found = survey(open_table(pairs(tmp_path / "a.tsv")))
     examples = read_examples(found.table, guess(found, Columns()).layout, together=True, seed=0)
     batches = batches_of(examples, examples.train, default_recipe("translate", 36, 100)._replace(batch_size=4), 0)
-    assert {batch.inputs.shape[1] % WIDTHS for part in batches[:2] for batch in part} == {0}
+    assert {batch.inputs.shape[1] % WIDTHS for part in batches[:3] for batch in part} == {0}
     assert {int(batch.lengths.max()) for batch in batches.train} >= {4, 5}
 
 

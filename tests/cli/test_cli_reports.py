@@ -44,7 +44,7 @@ def test_every_column_has_its_place(tmp_path: Path) -> None:
     rows = [f"{line},{'ab'[row % 2]},7,," for row, line in enumerate(lines[1:])]
     (tmp_path / "a.csv").write_text("\n".join([lines[0] + ",hand,version,note,split", *rows]) + "\n")
     settings = settings_of(tmp_path / "a.csv", "--ignore", "version,split", "--target", "kind", "--seed", 3)
-    assert {name: settings[name] for name in list(settings)[1:10]} == {
+    assert {name: settings[name] for name in list(settings)[1:9]} == {
         "hash of the data (BLAKE2b)": json.loads((tmp_path / "run" / "run.json").read_text())["data"]["blake2b"],
         "task": "classify",
         "sequence": "id",
@@ -53,14 +53,17 @@ def test_every_column_has_its_place(tmp_path: Path) -> None:
         "targets": "kind",
         "categories": "hand",
         "ignored": "version, note, split",
-        "held out": "10% of the sequences, by the seed",
     }
+    parts = {name: settings[f"{name} part"].split(": ")[1] for name in ("training", "validation", "test")}
+    by_seed = "a tenth of the sequences, by the seed"
+    assert parts == {"training": "the rest", "validation": by_seed, "test": by_seed}
     assert (settings["file"], settings["seed"], settings["device"]) == ("a.csv", "3", "cpu")
 
 
 def test_how_it_was_held_out_and_split(tmp_path: Path) -> None:
     settings = settings_of(gestures(tmp_path / "a.csv", split=True))
-    assert (settings["split"], settings["held out"]) == ("split", "what `split` says")
+    assert settings["split"] == "split"
+    assert settings["test part"].endswith("as the column says")
 
 
 def test_how_texts_were_split(tmp_path: Path) -> None:
@@ -84,8 +87,9 @@ def test_the_future_that_is_drawn_was_not_learned_from(horizon: int, tmp_path: P
 def test_a_future_that_was_learned_from_is_called_so(tmp_path: Path) -> None:
     rows = "".join(f"{step // 30},{math.sin(step / 4):.3f},train\n" for step in range(90))
     (tmp_path / "a.csv").write_text("id,x,split\n" + rows)
-    forecasts = report_of(tmp_path / "a.csv")["forecasts"]
-    assert {forecast["name"] for forecast in forecasts} == {f"sequence {name} (learned from)" for name in (1, 2, 3)}
+    data = report_of(tmp_path / "a.csv")
+    assert {forecast["name"] for forecast in data["forecasts"]} == {f"sequence {name}" for name in (0, 1, 2)}
+    assert data["part"] == "training"
 
 
 def test_what_is_read_last_is_learned_too(tmp_path: Path) -> None:

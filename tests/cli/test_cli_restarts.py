@@ -106,7 +106,9 @@ def test_what_is_said_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_time_that_goes_back_within_a_sequence(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,time,x\n" + "".join(f"{row // 20},{row % 10},1.5\n" for row in range(80)))
+    (tmp_path / "a.csv").write_text(
+        "id,time,x\n" + "".join(f"{row // 20},{row % 10},{row % 3}.5\n" for row in range(80))
+    )
     message = "`time` goes back: got 0 after 9", "Sort the rows of each sequence by `time`"
     is_one_line_of_error(quickly(tmp_path / "a.csv", tmp_path / "run"), *message)
 

@@ -25,11 +25,11 @@ from throughtime.cli.train import _look
 pytestmark = pytest.mark.covers("cli")
 
 MAKERS = {
-    "classify": (gestures, "a.csv", "held-out sequences recognised"),
-    "tag": (tags, "a.csv", "tagged right"),
-    "forecast": (series, "a.csv", "what came than saying that nothing changes"),
-    "generate": (text, "a.txt", "bits a character of held-out text"),
-    "translate": (pairs, "a.tsv", "of the tokens of"),
+    "classify": (gestures, "a.csv", "2 test sequences"),
+    "tag": (tags, "a.csv", "steps of 2 test sequences"),
+    "forecast": (series, "a.csv", "over the 12 steps of the test part (the last tenth of the sequence)"),
+    "generate": (text, "a.txt", "a character of 216 characters of test text"),
+    "translate": (pairs, "a.tsv", "tokens of 4 test texts"),
 }
 
 
@@ -42,7 +42,8 @@ def test_more_classes_than_a_table_can_hold_are_counted() -> None:
     target = SimpleNamespace(categories=range(classes))
     examples = [(torch.zeros(length, 1), torch.tensor(kind)) for length, kind in ((1, 7), (2, 7), (3, 7))]
     counts, names = _look._confusion(
-        model, SimpleNamespace(layout=SimpleNamespace(targets=[target]), held_out=examples)
+        model,
+        SimpleNamespace(layout=SimpleNamespace(targets=[target]), parts={"test": examples}, measured_on="test"),
     )
     assert len(names) == classes
     assert counts[7, 7] == 2
@@ -57,13 +58,14 @@ def test_every_task_from_file_to_report(task: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stdout + repr(result.exception)
     assert f"Task: {task}" in said(result)
     assert outcome in said(result)
-    assert not re.search(r"^epoch .* best$", result.stdout, re.MULTILINE), "the last weights are kept, not the best"
+    assert re.search(r"^epoch 1/2 .* best$", result.stdout, re.MULTILINE), "the best weights are kept"
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"model.safetensors", "run.json", "report.html", "history.jsonl"} <= files
     assert not [name for name in files if name.startswith(".")]
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["layout"]["task"] == task
-    assert run["metrics"]["held_out"]["loss"] > 0
+    assert run["metrics"]["validation"]["loss"] > 0
+    assert run["metrics"]["test"]["loss"] > 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<title>" in page
     assert "{{" not in page
@@ -79,7 +81,7 @@ def test_every_task_from_file_to_report(task: str, tmp_path: Path) -> None:
 
 def test_a_series_held_out_by_time_is_counted_once(tmp_path: Path) -> None:
     result = quickly(series(tmp_path / "a.csv", 120), tmp_path / "run")
-    assert "over the last tenth of 1 sequence" in said(result)
+    assert "1 sequence: 96 steps to learn from, 12 steps for validation, 12 steps to test" in said(result)
     page = (tmp_path / "run" / "report.html").read_text()
     assert '["steps","120"],["sequences","1"]' in page
     data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
@@ -90,8 +92,8 @@ def test_no_flags_is_the_embedded_data(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     result = call("train", "--epochs", 6)
     assert result.exit_code == 0
-    assert "270 sequences to learn from, 370 held out" in said(result)
-    accuracy = float(re.search(r"([\d.]+)% of 370 held-out sequences recognised", said(result))[1])
+    assert "243 sequences to learn from, 27 for validation, 370 to test" in said(result)
+    accuracy = float(re.search(r"([\d.]+)% of 370 test sequences recognised", said(result))[1])
     # A fifth of the usual epochs; the full run reaches 97 % and more.
     assert accuracy > 93
     assert (tmp_path / "runs" / "japanese_vowels" / "report.html").exists()
@@ -101,7 +103,7 @@ def test_no_flags_is_the_embedded_data(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_split_column_is_obeyed(tmp_path: Path) -> None:
     result = quickly(gestures(tmp_path / "a.csv", split=True), tmp_path / "run")
-    assert "18 sequences to learn from, 6 held out" in said(result)
+    assert "16 sequences to learn from, 2 for validation, 6 to test" in said(result)
 
 
 def test_standardisation_sees_no_held_out_sequence(tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_no_sequence_at_all(tmp_path: Path) -> None:
 def test_many_short_series_are_held_out_one_by_one(tmp_path: Path) -> None:
     result = quickly(many_series(tmp_path / "a.csv"), tmp_path / "run", "--horizon", 3)
     assert result.exit_code == 0
-    assert "22 sequences to learn from, 2 held out" in said(result)
+    assert "20 sequences to learn from, 2 for validation, 2 to test" in said(result)
 
 
 # A test run in the background may have been told to ignore Ctrl-C, and its children inherit that.

@@ -78,7 +78,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def metrics(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run.json").read_text())["metrics"]["held_out"]
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text())["metrics"]["test"]
     return found
 
 

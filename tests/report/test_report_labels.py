@@ -198,3 +198,17 @@ def test_letters_are_there_where_there_is_room(steps: int, named: bool, tmp_path
         report.add_through_time("s", {"L": (np.zeros((steps, 2)), None)}, labels=["ß"] * steps)
 
     assert found_in(tmp_path, add)["texts"].count("ß") == (steps if named else 0)
+
+
+def test_a_part_that_is_none_is_refused() -> None:
+    message = r"`part` is no part of the data: got 'held out', expected one of \('training', 'validation', 'test'\)"
+    with pytest.raises(ValueError, match=message):
+        tt.train.Report("t", part="held out")
+
+
+@by_node
+@pytest.mark.parametrize("part", ["test", None])
+def test_the_part_of_the_matrix_is_told_if_it_is_known(part: str | None, tmp_path: Path) -> None:
+    report = tt.train.Report("t", part=part)
+    report.add_confusion([[5, 1], [0, 4]], ["a", "b"])
+    assert ("10 test sequences" if part else "10 sequences") in drawn(report, tmp_path)["texts"]

@@ -26,7 +26,7 @@ def test_numbers_survive() -> None:
     assert data["rate"] == pytest.approx(6000)
     assert data["lengths"] == {
         "edges": [3, 4, 5, 6, 7, 8], "counts": [2, 0, 0, 0, 1], "total": 13, "longest": 7,
-        "padding": 0.02, "padding_at_random": 0.3,
+        "padding": 0.02, "padding_at_random": 0.3, "part": None,
     }  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def test_any_name_of_a_metric_is_drawn(name: str, tmp_path: Path) -> None:
     odd.epochs.append(tt.train.Epoch(1, 2, {"loss": 1.0}, {name: 2.0}, 1e-3, 0.1, best=True))
     report = tt.train.Report("t")
     report.add_history(odd)
-    assert ["epoch 1\nheld out  2", "epoch 1\nheld out  2"] in drawn(report, tmp_path)["charts"]
+    assert ["epoch 1\nvalidation  2", "epoch 1\nvalidation  2"] in drawn(report, tmp_path)["charts"]
 
 
 @by_node
@@ -285,7 +285,7 @@ def test_of_many_classes_the_most_confused_are_shown(kind: str, tmp_path: Path) 
     assert shown["totals"][seven] == 3
     assert shown["total"] == 3010
     found = drawn(report, tmp_path)
-    assert "3,010 held-out sequences" in found["texts"]
+    assert "3,010 sequences" in found["texts"]
     assert any(text.startswith("40 of 3,000 classes are shown") for text in found["texts"])
     assert found["nodes"] < 5000
     assert (tmp_path / "report.html").stat().st_size < 100_000

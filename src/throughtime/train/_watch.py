@@ -92,7 +92,8 @@ class Progress(Watcher):
     def epoch(self, epoch: Epoch) -> None:
         """One line that stays; and by now it is known how many steps an epoch has."""
         self._bar.update(self._task, total=round(epoch.step / epoch.number * self._epochs))
-        found = {**epoch.train, **{f"valid {name}": value for name, value in epoch.valid.items()}}
+        parts = {"train": epoch.train, "valid": epoch.valid}
+        found = {f"{part} {name}": value for part, values in parts.items() for name, value in values.items()}
         if epoch.number % math.ceil(self._epochs / MOST_LINES) and epoch.number not in (1, self._epochs):
             return
         values = "  ".join(f"{name} {value:.4g}" for name, value in found.items())

@@ -22,6 +22,7 @@ from throughtime.cli.inspect._foreign import is_tensorflow
 from throughtime.cli.tables import Layout, Survey, open_table, survey
 from throughtime.cli.tables._guess import sequence_column
 from throughtime.cli.tables._look import look_over
+from throughtime.cli.tables._missing import missing_line
 from throughtime.cli.tasks._examples import sequences
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.train import _show
@@ -62,6 +63,8 @@ def show_data(console: Console, path: Path) -> None:
         _say_not_ready(console, mistake)
         return
     console.print(_show.task_line(layout))
+    for line in filter(None, [missing_line(found, layout), *found.notes]):
+        console.print(Text(line), soft_wrap=True)
 
 
 def check_order(found: Survey, layout: Layout) -> None:
@@ -100,10 +103,24 @@ def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
     grid.add_row("progress", Text(f"{len(history.epochs)} of {counted(epochs, 'epoch')}, {state}"))
     if history.epochs:
         last = history.epochs[-1]
-        for name, metrics in (("training", last.train), ("held out", last.valid)):
+        for name, metrics in _measured(values, {"training": last.train, "validation": last.valid}).items():
             grid.add_row(name, ", ".join(f"{key} {value:.4g}" for key, value in metrics.items()))
+    if "outcome" in values:
+        grid.add_row("outcome", Text(values["outcome"]["headline"]))
     grid.add_row("files", Text(", ".join(sorted(file.name for file in folder.iterdir() if file.name[0] != "."))))
     return grid
+
+
+def _measured(values: dict[str, Any], last: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Metrics by the part that they are of: those of the weights that are kept, or of the last epoch before the end."""
+    found = values.get("metrics", {})
+    if "epoch" not in found:
+        return {f"{part}, last epoch": metrics for part, metrics in last.items() if metrics}
+    sizes = {
+        part: f"{counted(size['sequences'], 'sequence')}, {counted(size['steps'], 'step')}"
+        for part, size in values["parts"].items()
+    }
+    return {f"{part} ({sizes[part]})": found[part] for part in sizes if found[part]}
 
 
 def show_checkpoint(console: Console, folder: Path) -> None:

@@ -13,12 +13,14 @@ from rich.text import Text
 
 import throughtime as tt
 from throughtime._words import counted
+from throughtime.cli import _runs
 from throughtime.cli._devices import use_device
 from throughtime.cli._mistakes import refuse
 from throughtime.cli._outputs import results
 from throughtime.cli.predict._answers import ANSWERS, Answers
 from throughtime.cli.predict._unseen import Unseen
 from throughtime.cli.tables import Layout, Rows, Table, open_table
+from throughtime.cli.tables._fingerprint import Fingerprint, fingerprint
 from throughtime.cli.tables._guess import CLASSIFY, GENERATE, TAG
 from throughtime.cli.tasks._examples import inputs_of, sequences
 from throughtime.cli.tasks._saved import load
@@ -59,7 +61,8 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
             lines.write(list(answers.answer(batch, _inputs(batch, layout, table).to(place))))
             unseen.look(batch)
             done, steps = done + len(batch), steps + sum(map(len, batch))
-    say(console, answers, out, work_done(answers.unit, done, steps, time.perf_counter() - began))
+    work = work_done(answers.unit, done, steps, time.perf_counter() - began)
+    say(console, answers, out, work, learned_from=bool(answers.known) and was_learned_from(run, file))
     if table.empty:
         console.print(Text(f"{counted(table.empty, 'sequence')} of length 0 left out."), soft_wrap=True)
     for line in unseen.lines():
@@ -92,11 +95,26 @@ def _inputs(batch: Sequence[Rows], layout: Layout, table: Table) -> tt.train.Bat
     return tt.train.pad([inputs_of(rows.piece, layout, table) for rows in batch])
 
 
-def say(console: Console, answers: Answers, out: Path, work: str) -> None:
+def was_learned_from(run: Path, file: Path) -> bool:
+    """Whether a file is the one that the run was trained on, so that most of its answers were learned."""
+    values = _runs.read_run(run)
+    with _runs.understanding(run):
+        before = Fingerprint(**values["data"]) if values.get("data") else None
+    # A hash reads all of it: of another size it is another one.
+    if before is None or (file.is_file() and file.stat().st_size != before.bytes):
+        return False
+    return fingerprint(file) == before
+
+
+def say(console: Console, answers: Answers, out: Path, work: str, *, learned_from: bool) -> None:
     """What was done, and how much of it is right where that is known."""
     console.print(work)
     if answers.known:
         share = answers.right / answers.known
-        console.print(Text.assemble((f"{share:.1%}", "bold green"), f" of {answers.known:,} known answers are right."))
+        what = f" of {answers.known:,} known answers are right."
+        console.print(Text.assemble((f"{share:.1%}", "bold green"), what))
+        if learned_from:
+            seen = "The file is the one that the run was trained on: only its test part, if any, is new to the model."
+            console.print(Text(seen), soft_wrap=True)
     if str(out) != "-":
         console.print(Text.assemble("Results: ", (str(out), "bold")), soft_wrap=True)

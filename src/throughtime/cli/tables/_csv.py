@@ -34,14 +34,15 @@ class CsvTable(File):
         with self._lines() as lines:
             self.columns = [name.strip() for name in next(filter(_holds_something, self._reader(lines)), [])]
         self._check_text(self.columns)
-        check_columns(path, self.columns)
-        if all(is_number(name) for name in self.columns):
+        # Before their names are compared: numbers may well be alike.
+        if self.columns and all(is_number(name) for name in self.columns):
             refuse(
                 f"{path} has no header",
                 got=f"the first line {first.strip()[:40]!r}",
                 expected="the names of the columns",
                 fix="Add a first line that names them.",
             )
+        check_columns(path, self.columns)
 
     def pieces(self) -> Iterator[Piece]:
         """The rows, with the line at which each ends."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
 
+import numpy as np
+
 from throughtime._words import counted
 from throughtime.cli._mistakes import listed, refuse
 from throughtime.cli._options import Columns as Said
+from throughtime.cli.tables._calendar import is_calendar
 from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
 from throughtime.cli.tables._survey import Facts, Survey
 from throughtime.cli.tables._table import Table
+from throughtime.cli.tables._times import instants
 
 CLASSIFY, TAG, FORECAST, GENERATE, TRANSLATE = TASKS = ("classify", "tag", "forecast", "generate", "translate")
 
@@ -17,7 +21,7 @@ SEQUENCE_NAMES = (
     "sequence sequence_id seq seq_id id series series_id unique_id utterance utterance_id sample sample_id session "
     "session_id sentence sentence_id document document_id user user_id patient patient_id group case trajectory episode"
 ).split()
-ORDER_NAMES = "step time t timestamp date datetime position frame".split()
+ORDER_NAMES = "step time t timestamp date datetime ds position frame".split()
 SPLIT_NAMES = "split is_test subset fold test".split()
 TARGET_NAMES = "label class target tag y category speaker outcome".split()
 TEXT_NAMES = "text sentence document verse content message name".split()
@@ -30,6 +34,7 @@ PAIR_NAMES = (
     ("x", "y"),
 )
 LEFT_OUT = "left out: empty"
+UNREADABLE = "neither numbers nor dates such as 2024-05-01"
 NOTHING = "everywhere, which tells nothing"
 # More different whole numbers than this are a quantity, not names of classes.
 MOST_CLASSES = 256
@@ -85,6 +90,8 @@ def guess(found: Survey, said: Said) -> Guess:
     for column, why in ((found.sequence, "names the sequence"), (split, "train or test"), (order, "order of steps")):
         if column is not None:
             reasons[column] = why
+    if order is not None and _cannot_be_checked(found.facts[order]):
+        reasons[order] += f", which is not checked: {UNREADABLE}"
     free = _not_empty([found.facts[name] for name in columns if name not in taken], found, said, reasons)
     texts = _texts_in_rows(found, said, free)
     if texts is not None:
@@ -104,6 +111,11 @@ def guess(found: Survey, said: Said) -> Guess:
         free = [fact for fact in free if fact.name != order]
         reasons |= {} if order is None else {order: "order of steps: dates that go forward"}
     return _long_guess(found, said, _not_unique(free, said, reasons), order, split, reasons)
+
+
+def _cannot_be_checked(fact: Facts) -> bool:
+    """Whether a column tells the time in a way of which it cannot be said what comes first."""
+    return fact.first_word is not None and instants(np.array([fact.first_word[1]], object)) is None
 
 
 def _not_empty(free: list[Facts], found: Survey, said: Said, reasons: dict[str, str]) -> list[Facts]:
@@ -244,7 +256,7 @@ def _long_guess(
     reasons |= {column.name: f"input: {_meaning(found.facts[column.name], column)}" for column in inputs}
     reasons |= dict.fromkeys(targets, meanings[task])
     for fact in (found.facts[name] for name in targets if task == FORECAST):
-        reasons[fact.name] += f": the same number {NOTHING}" if fact.low == fact.high else ""
+        reasons[fact.name] += f", {fact.missing:,} missing" if fact.missing else ""
     wanted = tuple(Column(name, kind) for name in targets)
     return Guess(Layout(task, tuple(inputs), wanted, found.sequence, order, split), reasons)
 
@@ -254,14 +266,11 @@ def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Fact
     named = list(said.target)
     if not named and said.task in (None, CLASSIFY, TAG):
         named = _guessed_target(found, said, free)
+    if said.task is None and not said.target and _is_ds_and_y(found, said):
+        return [fact.name for fact in free if fact.name.lower() == "y"], FORECAST
     if said.task == FORECAST or (not named and said.task is None):
-        numbers = [fact.name for fact in free if _kind(fact, said) == NUMBER]
-        if not numbers and empty:
-            _refuse_empty(found, empty[0])
-        if not numbers:
-            _refuse_target(found, "a column of numbers to forecast")
         _check_numbers(found, said)
-        return list(said.target) or numbers, FORECAST
+        return list(said.target) or _to_forecast(found, said, free, empty), FORECAST
     if not named:
         _refuse_target(found, "a column of classes")
     fact = found.facts[named[0]]
@@ -288,10 +297,43 @@ def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Fact
     return named, said.task or (CLASSIFY if fact.steady else TAG)
 
 
+def _is_ds_and_y(found: Survey, said: Said) -> bool:
+    """Whether a table is in the long format of forecasting libraries: `unique_id, ds, y`, the first one optional."""
+    lower = {name.lower(): fact for name, fact in found.facts.items() if name not in said.ignore}
+    return "ds" in lower and "y" in lower and _kind(lower["y"], said) == NUMBER
+
+
+def _to_forecast(found: Survey, said: Said, free: list[Facts], empty: list[Facts]) -> list[str]:
+    """All columns of numbers that can be worth a forecast: not the calendar, nor a counter, nor what never changes."""
+    numbers = [fact for fact in free if _kind(fact, said) == NUMBER]
+    if not numbers and empty:
+        _refuse_empty(found, empty[0])
+    numbers = [fact for fact in numbers if not is_calendar(fact.name)]
+    if not numbers:
+        _refuse_target(found, "a column of numbers to forecast, besides those of the calendar")
+    changing = [fact for fact in numbers if fact.low < fact.high]
+    if not changing:
+        _refuse_constant(found, numbers[0])
+    # What starts again within a sequence is a quantity with a period, not a counter.
+    counters = {fact.name for fact in changing if fact.counts_up and not (fact.starts_again and found.sequence is None)}
+    return [fact.name for fact in changing if fact.name not in counters] or [fact.name for fact in changing]
+
+
+def _refuse_constant(found: Survey, fact: Facts) -> NoReturn:
+    refuse(
+        f"{found.table.path}, column `{fact.name}` never changes",
+        got=f"{fact.low:.4g} everywhere",
+        expected="numbers that change, to forecast them",
+        fix="Name another column with `--target`.",
+    )
+
+
 def _check_numbers(found: Survey, said: Said) -> None:
-    """What is to be forecast are numbers."""
+    """What is to be forecast are numbers that change."""
     several = "; several targets mean a forecast" if len(said.target) > 1 else ""
     for name in said.target:
+        if found.facts[name].low == found.facts[name].high and found.facts[name].is_number:
+            _refuse_constant(found, found.facts[name])
         if _kind(found.facts[name], said) != NUMBER:
             refuse(
                 f"`{name}` is no target to forecast",
@@ -318,7 +360,7 @@ def _guessed_target(found: Survey, said: Said, free: list[Facts]) -> list[str]:
     called = _named([fact.name for fact in free], TARGET_NAMES, said)
     if called is not None and _is_class(found.facts[called], said):
         return [called]
-    if free and not free[-1].is_number:
+    if free and not free[-1].is_number and not is_calendar(free[-1].name):
         return [free[-1].name]
     if called is not None and said.task is None:
         return [called]
@@ -339,11 +381,13 @@ def _kind(fact: Facts, said: Said) -> str:
 
 def _meaning(fact: Facts, column: Column) -> str:
     if column.kind == CATEGORY:
-        return f"one of {fact.distinct} categories" if fact.distinct != 1 else f"the same category {NOTHING}"
+        missing = f", {fact.blank:,} missing" if fact.blank else ""
+        return f"one of {fact.distinct} categories{missing}" if fact.distinct != 1 else f"the same category {NOTHING}"
     if fact.low == fact.high:
         return f"the same number {NOTHING}"
     missing = f", {fact.missing:,} missing, read as the mean" if fact.missing else ""
-    return f"number, {fact.low:.4g} to {fact.high:.4g}{missing}"
+    known = "; of the calendar" if is_calendar(fact.name) else ""
+    return f"number, {fact.low:.4g} to {fact.high:.4g}{missing}{known}"
 
 
 def _refuse_empty(found: Survey, fact: Facts) -> NoReturn:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
 from throughtime.cli.tables._table import Piece, Table, Values
 from throughtime.cli.tables._times import instants
+
+# The share of rows that may have the moment of the row before.
+TWICE = 0.01
 
 
 @dataclass(frozen=True)
@@ -106,25 +110,53 @@ def _check_new(table: Table, sequence: str, name: str, line: int, seen: set[int]
     seen.add(hash(name))
 
 
-def _check_order(table: Table, rows: Rows, order: str, sequence: str | None) -> None:
-    """Time does not run backwards, as far as numbers and dates of the form 2024-05-01 can tell."""
+def _check_order(table: Table, rows: Rows, order: str, sequence: str | None, *, may_repeat: bool = False) -> None:
+    """Time does not run backwards, as far as numbers and dates of the form 2024-05-01 can tell, nor stand still."""
     values = rows.piece.columns[order]
+    if sequence is None and not may_repeat:
+        _check_moments(table, rows, order)
     times = instants(values)
     if times is None:
         return
     back = np.flatnonzero(times[1:] < times[:-1])
     if len(back):
-        # Whoever has many sequences in a file and sorts it by time mixes them up: that is not the first advice.
-        fix = (
-            f"Train with `--sequence COLUMN`, which says what rows belong together (add one if there is none); if all "
-            f"are one sequence, sort the file by `{order}`, or train with `--ignore {order}`."
-            if sequence is None
-            else f"Sort the rows of each sequence by `{order}`, or train with another `--sequence COLUMN`."
-        )
         place = int(back[0])
+        _refuse_back(table, rows.piece.lines[place + 1], order, (values[place], values[place + 1]), sequence)
+
+
+def check_forward(table: Table, order: str) -> None:
+    """Time does not run backwards in a table whose rows are one sequence."""
+    before: Piece | None = None
+    for piece in table.pieces():
+        whole = piece if before is None else join([before, piece])
+        _check_order(table, Rows("", whole), order, None, may_repeat=True)
+        before = cut_piece(piece, len(piece) - 1, len(piece))
+
+
+def _refuse_back(table: Table, line: int, order: str, pair: tuple[object, object], sequence: str | None) -> NoReturn:
+    # Whoever has many sequences in a file and sorts it by time mixes them up: that is not the first advice.
+    fix = (
+        f"Train with `--sequence COLUMN`, which says what rows belong together (add one if there is none); if all "
+        f"are one sequence, sort the file by `{order}`, or train with `--ignore {order}`."
+        if sequence is None
+        else f"Sort the rows of each sequence by `{order}`, or train with another `--sequence COLUMN`."
+    )
+    refuse(
+        f"{table.place(line)}: `{order}` goes back",
+        got=f"{pair[1]!s} after {pair[0]!s}",
+        expected="rows in the order of time within each sequence",
+        fix=fix,
+    )
+
+
+def _check_moments(table: Table, rows: Rows, order: str) -> None:
+    """Rows of which no column names the sequence have a moment each; where clocks are changed, a few come twice."""
+    values = rows.piece.columns[order]
+    again = np.flatnonzero(values[1:] == values[:-1])
+    if len(again) > TWICE * len(rows):
         refuse(
-            f"{table.place(rows.piece.lines[place + 1])}: `{order}` goes back",
-            got=f"{values[place + 1]!s} after {values[place]!s}",
-            expected="rows in the order of time within each sequence",
-            fix=fix,
+            f"{table.place(rows.piece.lines[again[0] + 1])}: `{order}` repeats",
+            got=f"{values[again[0]]!s} again, as in {len(again):,} of {len(rows):,} rows",
+            expected="one row a moment, or a column that names the series of each row",
+            fix=f"Name that column with `--sequence COLUMN`; if the rows are one sequence, say `--ignore {order}`.",
         )

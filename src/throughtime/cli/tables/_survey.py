@@ -60,6 +60,11 @@ class Facts:
     # Dates that go forward within every sequence, and dates that do not.
     tells_time: bool = False
     goes_back: bool = False
+    # Numbers that change by the same amount from row to row, and those that start again from the first one.
+    counts_up: bool = True
+    starts_again: bool = False
+    stride: float | None = None
+    ends: tuple[float, float] | None = None
 
     @property
     def is_number(self) -> bool:
@@ -70,6 +75,11 @@ class Facts:
     def is_empty(self) -> bool:
         """Whether no cell holds anything."""
         return self.rows == self.missing
+
+    @property
+    def blank(self) -> int:
+        """How many cells hold nothing at all; 0 where there were too many different values to count."""
+        return 0 if self.counts is None else self.rows - sum(self.counts.values())
 
     @property
     def distinct(self) -> int | None:
@@ -132,7 +142,23 @@ class Facts:
                 self.tokens += count * len(text.split())
                 self.figures += count * len(_FIGURES.findall(text))
 
+    def _follow_count(self, numbers: Values) -> None:
+        """See whether numbers go on as a counter of rows would."""
+        if not self.counts_up or not len(numbers):
+            return
+        first, last = self.ends or (float(numbers[0]), None)
+        values = numbers if last is None else np.concatenate([[last], numbers])
+        with np.errstate(invalid="ignore", over="ignore"):
+            steps = np.diff(values)
+        if self.stride is None and len(steps):
+            self.stride = float(steps[0])
+        goes_on, again = steps == self.stride, values[1:] == first
+        self.counts_up = self.stride != 0 and bool((goes_on | again).all())
+        self.starts_again = self.starts_again or bool((again & ~goes_on).any())
+        self.ends = first, float(numbers[-1])
+
     def _take_numbers(self, numbers: Values, lines: Values) -> None:
+        self._follow_count(numbers)
         wild = np.abs(numbers) > LARGEST
         if self.first_wild is None and wild.any():
             self.first_wild = int(lines[wild][0]), f"{numbers[wild][0]:g}"
@@ -165,6 +191,8 @@ class Survey:
     lengths: list[int]
     together: bool
     rows: int
+    # What the user should know of the guesses, a line each.
+    notes: list[str] = field(default_factory=list)
 
 
 def survey(table: Table, sequence: str | None = None, names: frozenset[str] = frozenset()) -> Survey:

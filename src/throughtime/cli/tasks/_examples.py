@@ -18,13 +18,29 @@ from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRA
 from throughtime.cli.tables._layout import CATEGORY, NUMBER, TEXT
 from throughtime.cli.tables._rows import cut_piece, sorted_rows
 from throughtime.cli.tables._table import Values
+from throughtime.cli.tasks._parts import (
+    BY_TIME,
+    FEWEST_STEPS,
+    OF_THE_TEXT,
+    PARTS,
+    SHARE,
+    TEST,
+    TOO_SHORT,
+    TRAINING,
+    VALIDATION,
+    cuts_of,
+    divide,
+)
 
-HELD_OUT = 0.1
-LEARN_WORDS = {"train", "training", "0", "false", "no", ""}
-TEST_WORDS = {"test", "testing", "valid", "validation", "val", "dev", "1", "true", "yes", "held out", "held_out"}
-# Fewer sequences than this are held out by time, not one by one.
+# What a split column may say, in any case of letters.
+SPLIT_WORDS = {
+    TRAINING: {"train", "training", "0", "false", "no", ""},
+    VALIDATION: {"valid", "validation", "val", "dev"},
+    TEST: {"test", "testing", "1", "true", "yes", "held out", "held_out"},
+}
+# Fewer sequences than this are divided by time, not one by one.
 FEW = 20
-# Steps that are read before the held-out end of a long sequence.
+# Steps that are read before the part of a long sequence that is measured.
 CONTEXT = 512
 
 # Inputs, and a target where the task has one.
@@ -32,19 +48,55 @@ Example = tuple[Tensor, ...]
 
 
 class Examples(NamedTuple):
-    """What a model learns from and what it is tested on.
+    """What a model learns from, what chooses the epoch, and what it is tested on.
 
-    `names` are those of the held-out sequences, `unused` the columns of the table that have no part in it. Classes that
-    are `unlearned` are met among the held out only.
+    `names` are those of the sequences of each part, `chosen` says how each part was chosen or why there is none.
+    `text` has the joined texts of each part where the task is to write. `unused` are columns of the table that have no
+    part in it. Classes that are `unlearned` are not in the training part.
     """
 
     layout: Layout
-    train: list[Example]
-    held_out: list[Example]
-    names: list[str]
-    by_time: bool = False
+    parts: dict[str, list[Example]]
+    names: dict[str, list[str]]
+    chosen: dict[str, str]
+    text: dict[str, Tensor]
+    # Steps of each part where every sequence is divided by time; empty where each sequence is in one part.
+    spans: dict[str, int]
     unused: tuple[str, ...] = ()
     unlearned: tuple[str, ...] = ()
+
+    @property
+    def by_time(self) -> bool:
+        """Whether every sequence is divided by time."""
+        return bool(self.spans)
+
+    @property
+    def train(self) -> list[Example]:
+        """The training part."""
+        return self.parts[TRAINING]
+
+    def has(self, part: str) -> bool:
+        """Whether there is anything in a part."""
+        return part in self.text if self.text else bool(self.parts[part])
+
+    def count(self, part: str) -> int:
+        """How many sequences a part has, or has a piece of."""
+        return len(self.parts[part]) or int(self.has(part))
+
+    def steps(self, part: str) -> int:
+        """How many steps a part has: of texts to write, characters or tokens, with the end of each text."""
+        if self.text:
+            return len(self.text.get(part, ()))
+        if self.spans:
+            return self.spans[part] if self.has(part) else 0
+        if self.layout.task == TRANSLATE:
+            return sum(len(target) + 1 for _, target in self.parts[part])
+        return sum(len(example[0]) for example in self.parts[part])
+
+    @property
+    def measured_on(self) -> str:
+        """The part that the figure to quote is measured on: the test, else the validation, else the training part."""
+        return next(part for part in (TEST, VALIDATION, TRAINING) if self.has(part))
 
 
 def sequences(table: Table, layout: Layout, *, together: bool = True) -> Iterator[Rows]:
@@ -63,38 +115,71 @@ def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) ->
     """Read everything, hold a part out, fit the columns on the rest."""
     names: list[str] = []
     pieces: list[Piece] = []
-    tested: list[bool] = []
+    said: list[str] = []
     for rows in sequences(table, layout, together=together):
         if len(rows):
             names.append(rows.name)
             pieces.append(_kept(rows.piece, layout, table))
-            tested.append(_is_tested(rows.piece, layout, table))
-    if layout.split is None and layout.task == FORECAST and len(pieces) < FEW:
-        return _held_out_by_time(table, layout, names, pieces)
-    if layout.split is None and len(pieces) > 1:
-        chosen = np.random.default_rng(seed).permutation(len(pieces))[: max(1, round(HELD_OUT * len(pieces)))]
-        tested = np.isin(np.arange(len(pieces)), chosen).tolist()
-    learned = [piece for piece, test in zip(pieces, tested, strict=True) if not test]
+            said.append(_said_part(rows.piece, layout, table))
+    if layout.split is None and _is_cut_by_time(layout, pieces):
+        return _divided_by_time(table, layout, names, pieces)
+    parts, chosen = divide(None if layout.split is None else said, len(pieces), seed)
+    learned = [piece for piece, part in zip(pieces, parts, strict=True) if part == TRAINING]
     if not learned:
         refuse(
             f"{table.path} has nothing to learn from",
-            got=f"`{layout.split}` says test everywhere",
-            expected="sequences of both kinds",
+            got=f"`{layout.split}` says validation or test everywhere",
+            expected="sequences to learn from, too",
             fix=f"Correct the column, or say `--ignore {layout.split}` to hold out a tenth.",
         )
     fitted = _fitted(layout, learned, pieces)
-    unlearned: tuple[str, ...] = ()
-    if layout.task in (CLASSIFY, TAG):
-        target = fitted.targets[0]
-        check_classes(table, target.name, target.categories)
-        unlearned = tuple(set(target.categories).difference(_fit_column(target, learned).categories))
-    parts: dict[bool, list[Example]] = {False: [], True: []}
-    for piece, test in zip(pieces, tested, strict=True):
-        parts[test].append(example_of(piece, fitted, table))
-    kept = [name for name, test in zip(names, tested, strict=True) if test]
+    unlearned = _unlearned(table, fitted, learned)
+    examples: dict[str, list[Example]] = {part: [] for part in PARTS}
+    members: dict[str, list[str]] = {part: [] for part in PARTS}
+    for name, piece, part in zip(names, pieces, parts, strict=True):
+        examples[part].append(example_of(piece, fitted, table))
+        members[part].append(name)
+    text = _text_parts(fitted, examples, chosen) if layout.task == GENERATE else {}
+    if layout.task == FORECAST:
+        _without_unanswered(examples, members, chosen)
     return Examples(
-        fitted, parts[False], parts[True], kept, unused=_unused(table, layout), unlearned=tuple(sorted(unlearned))
+        fitted, examples, members, chosen, text, {}, unused=_unused(table, layout), unlearned=tuple(sorted(unlearned))
     )
+
+
+def _unlearned(table: Table, fitted: Layout, learned: list[Piece]) -> set[str]:
+    """Classes that are not in the training part; a target of one class only is a mistake."""
+    if fitted.task not in (CLASSIFY, TAG):
+        return set()
+    target = fitted.targets[0]
+    check_classes(table, target.name, target.categories)
+    return set(target.categories).difference(_fit_column(target, learned).categories)
+
+
+def _text_parts(layout: Layout, examples: dict[str, list[Example]], chosen: dict[str, str]) -> dict[str, Tensor]:
+    """The texts of each part one after another, each with its end; ends of the training text where a part has none."""
+    end = torch.tensor([len(layout.inputs[0].categories) + 1])
+    joined = {
+        part: torch.cat([piece for (ids,) in texts for piece in (ids, end)])
+        for part, texts in examples.items()
+        if texts
+    }
+    for part in (TEST, VALIDATION):
+        if part not in joined and (part == VALIDATION or layout.split is None):
+            learned = joined[TRAINING]
+            cut = len(learned) - round(SHARE * len(learned))
+            joined[TRAINING], joined[part] = learned[:cut], learned[cut:]
+            chosen[part] = OF_THE_TEXT[part]
+    return joined
+
+
+def _without_unanswered(
+    examples: dict[str, list[Example]], members: dict[str, list[str]], chosen: dict[str, str]
+) -> None:
+    """Leave out a validation or test part in which no step to come is known: nothing can be measured on it."""
+    for part in (VALIDATION, TEST):
+        if examples[part] and not any(answers(targets)[1:].isfinite().any() for _, targets in examples[part]):
+            examples[part], members[part], chosen[part] = [], [], "none: no step to come is known in it"
 
 
 def _unused(table: Table, layout: Layout) -> tuple[str, ...]:
@@ -103,31 +188,78 @@ def _unused(table: Table, layout: Layout) -> tuple[str, ...]:
     return tuple(name for name in table.columns if name not in used)
 
 
-def _held_out_by_time(table: Table, layout: Layout, names: list[str], pieces: list[Piece]) -> Examples:
-    """The last tenth of each sequence is held out; what came before is read there too, but does not count."""
-    cuts = [len(piece) - max(2, round(HELD_OUT * len(piece))) for piece in pieces]
-    if min(cuts) < 2:
+def _is_cut_by_time(layout: Layout, pieces: list[Piece]) -> bool:
+    """Whether each sequence is divided: a few series to forecast, or one long sequence of tags."""
+    if layout.task == FORECAST:
+        return len(pieces) < FEW
+    return layout.task == TAG and len(pieces) == 1 and len(pieces[0]) >= FEWEST_STEPS
+
+
+def _divided_by_time(table: Table, layout: Layout, names: list[str], pieces: list[Piece]) -> Examples:
+    """The last tenth of each sequence is the test part, the tenth before it the validation part.
+
+    A forecast reads what came before a part, which does not count there; tags are read from both sides, so that
+    nothing of another part is read with them.
+    """
+    cuts = cuts_of([len(piece) for piece in pieces])
+    if min(cut.validation for cut in cuts) < 2:
         refuse(
             f"{table.path} is too short to forecast",
             got=f"a sequence of {counted(min(map(len, pieces)), 'step')}",
             expected="at least 4, and better hundreds",
             fix="Give longer sequences.",
         )
-    fitted = _fitted(layout, [cut_piece(piece, 0, cut) for piece, cut in zip(pieces, cuts, strict=True)], pieces)
-    train: list[Example] = []
-    held_out: list[Example] = []
+    learned = [cut_piece(piece, 0, cut.validation) for piece, cut in zip(pieces, cuts, strict=True)]
+    fitted = _fitted(layout, learned, pieces)
+    unlearned = _unlearned(table, fitted, learned)
+    examples: dict[str, list[Example]] = {part: [] for part in PARTS}
+    steps = dict.fromkeys(PARTS, 0)
     for piece, cut in zip(pieces, cuts, strict=True):
-        inputs, targets = example_of(piece, fitted, table)
-        train.append((inputs[:cut], targets[:cut]))
-        start = max(0, cut - CONTEXT)
-        hidden = targets[start:].clone()
-        hidden[: cut - start] = torch.nan
-        held_out.append((inputs[start:], hidden))
-    return Examples(fitted, train, held_out, names, by_time=True, unused=_unused(table, layout))
+        whole = example_of(piece, fitted, table)
+        spans = {TRAINING: (0, cut.validation), VALIDATION: (cut.validation, cut.test), TEST: (cut.test, len(piece))}
+        for part, (start, end) in spans.items():
+            if end > start:
+                examples[part].append(_span(whole, start, end, layout.task))
+                steps[part] += end - start
+    members = {part: names if examples[part] else [] for part in PARTS}
+    chosen = {part: how if examples[part] else f"none: {TOO_SHORT}" for part, how in BY_TIME.items()}
+    if layout.task == FORECAST:
+        _without_unanswered(examples, members, chosen)
+    return Examples(
+        fitted,
+        examples,
+        members,
+        chosen,
+        {},
+        steps,
+        unused=_unused(table, layout),
+        unlearned=tuple(sorted(unlearned)),
+    )
+
+
+def _span(whole: Example, start: int, end: int, task: str) -> Example:
+    """Some steps of a sequence; of a forecast with what came before them, whose answers are hidden."""
+    inputs, targets = whole
+    if task != FORECAST:
+        return inputs[start:end], targets[start:end]
+    begin = max(0, start - CONTEXT)
+    hidden = targets[begin:end].clone()
+    answers(hidden)[: start - begin] = torch.nan
+    return inputs[begin:end], hidden
+
+
+def answers(targets: Tensor) -> Tensor:
+    """Of the targets [.., T, 2 * D] of a forecast the values to forecast [.., T, D]; NaN where none counts."""
+    return targets[..., : targets.shape[-1] // 2]
+
+
+def last_known(targets: Tensor) -> Tensor:
+    """Of the targets [.., T, 2 * D] of a forecast the last value known at each step [.., T, D]; never NaN."""
+    return targets[..., targets.shape[-1] // 2 :]
 
 
 def example_of(piece: Piece, layout: Layout, table: Table) -> Example:
-    """One sequence: inputs [T, F] and, by the task, a class, tags [T], values [T, D] or the ids of a text [U]."""
+    """One sequence: inputs [T, F] and, by the task, a class, tags [T], values [T, 2 * D] or the ids of a text [U]."""
     inputs = torch.from_numpy(inputs_of(piece, layout, table))
     if layout.task == GENERATE:
         return (inputs,)
@@ -142,7 +274,16 @@ def example_of(piece: Piece, layout: Layout, table: Table) -> Example:
         np.where(np.isnan(piece.numbers(column.name, table)), np.nan, column.standardised(piece, table))
         for column in layout.targets
     ]
-    return inputs, torch.from_numpy(np.stack(values, 1).astype(np.float32))
+    stacked = np.stack(values, 1).astype(np.float32)
+    return inputs, torch.from_numpy(np.concatenate([stacked, _filled(stacked)], 1))
+
+
+def _filled(values: Values) -> Values:
+    """Values [T, D] in which the last known one stands for each that is missing, and the mean where none was known."""
+    known = ~np.isnan(values)
+    places = np.maximum.accumulate(np.where(known, np.arange(len(values))[:, None], -1), 0)
+    found = np.take_along_axis(values, np.maximum(places, 0), 0)
+    return np.where(places < 0, np.float32(0), found)
 
 
 def inputs_of(piece: Piece, layout: Layout, table: Table) -> Values:
@@ -204,24 +345,25 @@ def _refuse_gap(line: int, column: Column, table: Table, expected: str) -> NoRet
     )
 
 
-def _is_tested(piece: Piece, layout: Layout, table: Table) -> bool:
+def _said_part(piece: Piece, layout: Layout, table: Table) -> str:
     """What the split column says of a sequence, by its first row."""
     if layout.split is None:
-        return False
+        return TRAINING
     texts = piece.texts(layout.split)
     # Most of a series to learn from and its end to test on is what happens without such a column.
     fix = f"Correct it, or say `--ignore {layout.split}`."
     _check_steady(texts, layout.split, piece, table, "a sequence to learn from or one to test on", fix)
     text = texts[0]
     word = text.strip().lower()
-    if word not in LEARN_WORDS | TEST_WORDS:
+    part = next((part for part, words in SPLIT_WORDS.items() if word in words), None)
+    if part is None:
         refuse(
             f"{table.place(piece.lines[0])}, column `{layout.split}` is not a split",
             got=repr(text),
             expected="train, test or validation (or 0 and 1)",
             fix=f"Correct the cell, or say `--ignore {layout.split}`.",
         )
-    return word in TEST_WORDS
+    return part
 
 
 def _fitted(layout: Layout, learned: list[Piece], every: list[Piece]) -> Layout:

@@ -11,6 +11,7 @@ import throughtime as tt
 from throughtime.cli.tables import Layout
 from throughtime.cli.tables._guess import FORECAST
 from throughtime.cli.tables._layout import NUMBER
+from throughtime.cli.tasks._examples import answers, last_known
 from throughtime.cli.tasks._inputs import Inputs, hidden, make_cell
 
 
@@ -110,20 +111,20 @@ def futures(targets: Tensor, lengths: Tensor, horizon: int) -> Tensor:
 
 
 def measure_forecast(model: Any, batch: tt.train.Batch) -> dict[str, tt.train.Mean]:
-    """Loss, absolute error, and that of saying that everything stays as it is; all in standard deviations."""
+    """Loss, absolute error, and that of saying that everything stays as it is; all in standard deviations.
+
+    Both errors are means over the same values: where the present value is missing, the last known one stays.
+    """
     assert batch.targets is not None
     forecast = model(batch.inputs, batch.lengths)
-    future = futures(batch.targets, batch.lengths, forecast.shape[2])
+    future = futures(answers(batch.targets), batch.lengths, forecast.shape[2])
     known = torch.isfinite(future)
     forecast, truth = forecast[known], future[known]
-    present = batch.targets.unsqueeze(2).expand_as(future)[known]
+    present = last_known(batch.targets).unsqueeze(2).expand_as(future)[known]
     count = len(truth)
     loss = nn.functional.smooth_l1_loss(forecast, truth, reduction="sum", beta=0.5)
-    # A present value that is not known cannot be compared with.
-    error, still = (forecast - truth).abs(), (present - truth).abs()
-    comparable = torch.isfinite(still)
     return {
         "loss": tt.train.Mean(loss, count),
-        "error": tt.train.Mean(error.detach().sum(), count),
-        "persistence": tt.train.Mean(still[comparable].sum(), int(comparable.sum())),
+        "error": tt.train.Mean((forecast - truth).abs().detach().sum(), count),
+        "persistence": tt.train.Mean((present - truth).abs().sum(), count),
     }

@@ -24,6 +24,17 @@ class Recipe(NamedTuple):
     weight_decay: float = 1e-2
     clip_norm: float = 1.0
     truncate: int | None = None
+    # Epochs without a lower validation loss after which training stops; None: never.
+    patience: int | None = None
+
+
+# Epochs to wait for a lower validation loss: at least these, and this share of all.
+LEAST_PATIENCE, PATIENT_SHARE = 5, 1 / 3
+
+
+def with_patience(recipe: Recipe) -> Recipe:
+    """The recipe with its early stopping: not before the learning rate, which rises first, has had time to fall."""
+    return recipe._replace(patience=max(LEAST_PATIENCE, math.ceil(PATIENT_SHARE * recipe.epochs)))
 
 
 def default_shape(task: str, sequences: int, steps: int, horizon: int) -> Shape:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 import throughtime as tt
 from throughtime._words import counted
 from throughtime.cli._mistakes import refuse
 from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
-from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
+from throughtime.cli.tasks._examples import Example, Examples
+from throughtime.cli.tasks._parts import PARTS, TEST, TRAINING, VALIDATION
 from throughtime.cli.tasks._recipe import Recipe
 from throughtime.train._batches import share_of, side_by_side
 from throughtime.train._workers import this_worker
@@ -20,7 +20,8 @@ from throughtime.train._workers import this_worker
 # A long series is learned in overlapping windows: many short ways back instead of one that never ends.
 WINDOW = 256
 STREAMS = 32
-LEAST_TEXT = 1_000
+# Characters in all, and those of the training part.
+LEAST_TEXT, LEAST_LEARNED = 1_000, 800
 # Texts to translate come in widths that are multiples of this.
 WIDTHS = 8
 
@@ -29,7 +30,8 @@ class Batches(NamedTuple):
     """What `tt.train.fit` takes, and how many steps of the optimiser an epoch has."""
 
     train: Any
-    held_out: Any
+    validation: Any
+    test: Any
     steps: int
 
 
@@ -45,13 +47,24 @@ def windows_of(examples: Examples) -> list[Example]:
 
 
 def batches_of(examples: Examples, learned: list[Example], recipe: Recipe, seed: int) -> Batches:
-    """Batches to learn from and batches to test on."""
+    """Batches of each part; of the training part those of `learned`."""
     if examples.layout.task == GENERATE:
         return _streams(examples, recipe)
     make = _of_few_widths if examples.layout.task == TRANSLATE else tt.train.pad
     train = tt.train.loader(learned, recipe.batch_size, seed=seed, collate_fn=make)
-    held_out = tt.train.loader(examples.held_out, 256, shuffle=False, collate_fn=make) if examples.held_out else None
-    return Batches(train, held_out, len(train))
+    validation, test = (
+        tt.train.loader(examples.parts[part], 256, shuffle=False, collate_fn=make) if examples.has(part) else None
+        for part in (VALIDATION, TEST)
+    )
+    return Batches(train, validation, test, len(train))
+
+
+def batches_to_quote(examples: Examples, batches: Batches) -> Any:
+    """Those of the part that the figure to quote is measured on: whole sequences, each of them once."""
+    if examples.measured_on != TRAINING:
+        return batches.test if examples.measured_on == TEST else batches.validation
+    make = _of_few_widths if examples.layout.task == TRANSLATE else tt.train.pad
+    return tt.train.loader(examples.train, 256, shuffle=False, collate_fn=make)
 
 
 def _of_few_widths(examples: Sequence[Any]) -> tt.train.Batch:
@@ -60,25 +73,16 @@ def _of_few_widths(examples: Sequence[Any]) -> tt.train.Batch:
     return batch._replace(inputs=nn.functional.pad(batch.inputs, (0, -batch.inputs.shape[1] % WIDTHS)))
 
 
-def joined_text(examples: Examples) -> tuple[Tensor, Tensor]:
-    """All texts one after another, each with its end: to learn from, and held out (of one text, its last tenth)."""
-    end = torch.tensor([len(examples.layout.inputs[0].categories) + 1])
-    whole = [
-        torch.cat([part for (ids,) in texts for part in (ids, end)])
-        for texts in (examples.train, examples.held_out)
-        if texts
-    ]
-    if len(whole) == 1:
-        cut = len(whole[0]) - round(HELD_OUT * len(whole[0]))
-        return whole[0][:cut], whole[0][cut:]
-    return whole[0], whole[1]
+def streams_to_measure(text: Tensor) -> tt.train.Batch:
+    """A text of the validation or test part as streams side by side."""
+    return side_by_side(text, max(1, min(STREAMS, len(text) // 200)))
 
 
 def _streams(examples: Examples, recipe: Recipe) -> Batches:
-    learned, held_out = joined_text(examples)
+    learned = examples.text[TRAINING]
     # What the user has: without the ends of texts, and with what is held out.
-    given = sum(len(ids) for (ids,) in (*examples.train, *examples.held_out))
-    if given < LEAST_TEXT or len(learned) < (1 - HELD_OUT) * LEAST_TEXT:
+    given = sum(len(ids) for part in PARTS for (ids,) in examples.parts[part])
+    if given < LEAST_TEXT or len(learned) < LEAST_LEARNED:
         part = f", {len(learned):,} of them to learn from" if given >= LEAST_TEXT else ""
         refuse(
             "the text is too short to learn from",
@@ -90,5 +94,8 @@ def _streams(examples: Examples, recipe: Recipe) -> Batches:
     # Of a short text there may be fewer streams than workers, and each stream counts once all the same.
     worker = this_worker()
     train = share_of(side_by_side(learned, rows), worker)
-    test = share_of(side_by_side(held_out, max(1, min(STREAMS, len(held_out) // 200))), worker)
-    return Batches([train], [test], -(-train.inputs.shape[1] // (recipe.truncate or 64)))
+    validation, test = (
+        [share_of(streams_to_measure(examples.text[part]), worker)] if examples.has(part) else None
+        for part in (VALIDATION, TEST)
+    )
+    return Batches([train], validation, test, -(-train.inputs.shape[1] // (recipe.truncate or 64)))

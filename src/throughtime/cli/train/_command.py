@@ -34,7 +34,8 @@ def train(
         typer.Option(metavar="KIND", help="Parts of texts: words or characters; words,characters: source, target."),
     ] = "",
     split: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that says train or test. Else a tenth is held out.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column that says train, validation or test. Else a tenth each."),
     ] = None,
     order: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the time; only checked.")] = None,
     out: Annotated[

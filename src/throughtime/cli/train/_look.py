@@ -12,13 +12,16 @@ from torch import Tensor, nn
 
 import throughtime as tt
 from throughtime import _nest
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG
+from throughtime._words import counted
+from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._layout import CATEGORY, TEXT, Layout
-from throughtime.cli.tasks._examples import HELD_OUT, Example, Examples
+from throughtime.cli.tasks._examples import Example, Examples, answers
 from throughtime.cli.tasks._inputs import hidden
+from throughtime.cli.tasks._outcome import Outcome
+from throughtime.cli.tasks._parts import PARTS, TRAINING, VALIDATION
 from throughtime.cli.tasks._tasks import TASKS, weights_in
 from throughtime.cli.tasks._translator import shifted
-from throughtime.cli.train._batches import joined_text, windows_of
+from throughtime.cli.train._batches import windows_of
 from throughtime.cli.train._show import took
 
 if TYPE_CHECKING:
@@ -38,20 +41,29 @@ class Reading(NamedTuple):
     state: Any = None
 
 
-def look_back(
-    path: Path, plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, outcome: str
-) -> None:
+class Finished(NamedTuple):
+    """A run after its end: its history, the epoch whose weights are kept, and what it has come to."""
+
+    history: tt.train.History
+    kept: tt.train.Epoch
+    outcome: Outcome
+    said: str
+
+
+def look_back(path: Path, plan: Plan, model: nn.Module, examples: Examples, finished: Finished) -> None:
     """Write the report of a run; the plan in it is for the device that the model is on."""
     device = next(model.parameters()).device
     model.cpu().eval()
     task = TASKS[plan.layout.task]
-    report = tt.train.Report(_title(plan), outcome)
-    report.add_history(history, rates=task.rates, baselines={task.metric: task.baseline} if task.baseline else None)
+    report = tt.train.Report(_title(plan), finished.said, part=examples.measured_on)
+    report.add_history(
+        finished.history, rates=task.rates, baselines={task.metric: task.baseline} if task.baseline else None
+    )
     explained = _explained(_from_inside(report, model, examples), device)
     _add_lengths(report, examples, plan.recipe.batch_size)
     report.add_plan(explained)
-    report.add_facts(_facts(plan, model, examples, history, explained.backend))
-    report.add_settings(_settings(plan, examples, device))
+    report.add_facts(_facts(plan, model, examples, finished, explained.backend))
+    report.add_settings(_settings(plan, examples, finished, device))
     report.write(path)
 
 
@@ -63,14 +75,15 @@ def _explained(reading: Reading, device: torch.device) -> Any:
 
 def _from_inside(report: tt.train.Report, model: nn.Module, examples: Examples) -> Reading:
     """The part that only this task has; returns what the model reads it with."""
-    task, chosen = examples.layout.task, _chosen(examples)
+    task = examples.layout.task
+    if task == GENERATE:
+        return _text_from_inside(report, model, examples)
+    chosen = _chosen(examples)
     if task in (CLASSIFY, TAG):
         report.add_confusion(*_confusion(model, examples), unit="sequences" if task == CLASSIFY else "steps")
         return _classes_from_inside(report, model, examples, chosen)
     if task == FORECAST:
         return _forecasts(report, model, examples, chosen)
-    if task == GENERATE:
-        return _text_from_inside(report, model, examples)
     return _translations(report, model, examples, chosen)
 
 
@@ -80,9 +93,10 @@ def _add_lengths(report: tt.train.Report, examples: Examples, batch_size: int) -
     if examples.layout.task != GENERATE:
         windows = [len(example[0]) for example in windows_of(examples)]
         buckets = tt.train.Buckets(windows, batch_size, rank=0, workers=1)
-        report.add_lengths(lengths, padding=buckets.padding, padding_at_random=buckets.padding_at_random)
+        padding, at_random = buckets.padding, buckets.padding_at_random
+        report.add_lengths(lengths, padding=padding, padding_at_random=at_random, part=TRAINING)
     else:
-        report.add_lengths(lengths)
+        report.add_lengths(lengths, part=TRAINING)
 
 
 def _title(plan: Plan) -> str:
@@ -91,33 +105,28 @@ def _title(plan: Plan) -> str:
     return f"{plan.file.stem.replace('_', ' ')}: {what}"
 
 
-def _facts(plan: Plan, model: nn.Module, examples: Examples, history: tt.train.History, backend: str) -> dict[str, str]:
-    task = TASKS[plan.layout.task]
-    steps = sum(len(example[0]) for example in examples.train) + _held_out_steps(examples)
-    sequences = len(examples.train) + (0 if examples.by_time else len(examples.held_out))
-    last = history.epochs[-1]
-    value = (last.valid or last.train)[task.metric]
-    figure = f"{value:.1%}" if task.metric in task.rates else f"{value:.3g}"
-    seconds = sum(epoch.seconds for epoch in history.epochs)
+def _facts(plan: Plan, model: nn.Module, examples: Examples, finished: Finished, backend: str) -> dict[str, str]:
+    task, outcome = TASKS[plan.layout.task], finished.outcome
+    seconds = sum(epoch.seconds for epoch in finished.history.epochs)
+    form = "{:.1%}" if task.metric in task.rates else "{:.3g}"
     return {
-        f"{'held-out' if last.valid else 'training'} {task.metric}": figure,
-        "steps" if plan.layout.task != GENERATE else "characters": f"{steps:,}",
-        "sequences": f"{sequences:,}",
+        f"{outcome.part} {task.metric}": form.format(outcome.value),
+        f"{outcome.part} {task.metric}, {outcome.baseline.name}": form.format(outcome.baseline.value),
+        "steps" if plan.layout.task != GENERATE else "characters": f"{sum(map(examples.steps, PARTS)):,}",
+        "sequences": f"{_sequences(examples):,}",
         "weights": f"{weights_in(model):,}",
-        "epochs": f"{len(history.epochs)}",
+        f"epochs (kept: {finished.kept.number})": f"{len(finished.history.epochs)}",
         "time": took(seconds),
         "backend": backend,
     }
 
 
-def _held_out_steps(examples: Examples) -> int:
-    """Steps that nothing was learned from; of a sequence held out by time, those that are tested."""
-    if examples.by_time:
-        return sum(int(targets.isfinite().any(1).sum()) for _, targets in examples.held_out)
-    return sum(len(example[0]) for example in examples.held_out)
+def _sequences(examples: Examples) -> int:
+    """All sequences, each counted once."""
+    return len(examples.train) if examples.by_time else sum(map(len, examples.parts.values()))
 
 
-def _settings(plan: Plan, examples: Examples, device: torch.device) -> dict[str, object]:
+def _settings(plan: Plan, examples: Examples, finished: Finished, device: torch.device) -> dict[str, object]:
     """Everything that decides what the run computes, chosen or said: what is not in use is left out."""
     shape, recipe = plan.shape.said_of(plan.layout.task), plan.recipe._asdict()
     words = {name.replace("_", " "): value for name, value in {**shape, **recipe}.items() if value is not None}
@@ -128,11 +137,22 @@ def _settings(plan: Plan, examples: Examples, device: torch.device) -> dict[str,
         **data,
         "task": plan.layout.task,
         **_columns(plan.layout, examples),
-        "held out": _held_out(plan, examples),
+        **_parts(examples),
+        "missing cells": ", ".join(f"{name} {count:,}" for name, count in plan.missing.items()) or "none",
+        "weights kept": _kept(finished, chooses=examples.has(VALIDATION)),
         "seed": plan.seed,
         **words,
         **ran,
     }
+
+
+def _kept(finished: Finished, *, chooses: bool) -> str:
+    """Which epoch's weights are kept, and why."""
+    number, total = finished.kept.number, len(finished.history.epochs)
+    if not chooses:
+        return f"those of epoch {number}, the last"
+    end = "; stopped early" if finished.history.stopped_early else ""
+    return f"those of epoch {number} of {total}, of the lowest validation loss{end}"
 
 
 def _columns(layout: Layout, examples: Examples) -> dict[str, object]:
@@ -152,19 +172,20 @@ def _columns(layout: Layout, examples: Examples) -> dict[str, object]:
     return {name: value for name, value in roles.items() if value}
 
 
-def _held_out(plan: Plan, examples: Examples) -> str:
-    """How it was chosen what is not learned from."""
-    if plan.layout.split is not None:
-        return f"what `{plan.layout.split}` says"
-    if examples.by_time or (plan.layout.task == GENERATE and not examples.held_out):
-        return f"the last {HELD_OUT:.0%} of each sequence"
-    return f"{HELD_OUT:.0%} of the sequences, by the seed" if examples.held_out else "nothing"
+def _parts(examples: Examples) -> dict[str, object]:
+    """How much is in each part of the data, and how it was chosen."""
+    unit = "character" if examples.text else "token" if examples.layout.task == TRANSLATE else "step"
+    said: dict[str, object] = {}
+    for part in PARTS:
+        how = examples.chosen.get(part, "the rest")
+        sizes = f"{counted(examples.count(part), 'sequence')}, {counted(examples.steps(part), unit)}: "
+        said[f"{part} part"] = (sizes if examples.has(part) else "") + how
+    return said
 
 
 def _chosen(examples: Examples) -> list[tuple[str, Example]]:
-    """A few sequences of different lengths, from longest to shortest: held-out ones if there are any."""
-    source = examples.held_out or examples.train
-    names = examples.names if examples.held_out else [str(place + 1) for place in range(len(source))]
+    """A few sequences of different lengths, from longest to shortest, of the part that is measured."""
+    source, names = examples.parts[examples.measured_on], examples.names[examples.measured_on]
     order = np.argsort([-len(example[0]) for example in source], kind="stable")
     places = order[np.unique(np.linspace(0, len(order) - 1, CHOSEN).round().astype(int))]
     return [(names[place], source[place]) for place in places]
@@ -172,11 +193,11 @@ def _chosen(examples: Examples) -> list[tuple[str, Example]]:
 
 @torch.no_grad()
 def _confusion(model: nn.Module, examples: Examples) -> tuple[Counter[tuple[int, int]], tuple[str, ...]]:
-    """How often each class was taken for which, over held-out sequences."""
+    """How often each class was taken for which, over the part that is measured."""
     names = examples.layout.targets[0].categories
     # Of thousands of classes few are taken for each other, and a table of all may not fit into memory.
     seen: Counter[tuple[int, int]] = Counter()
-    for batch in tt.train.loader(examples.held_out or examples.train, 256, shuffle=False, rank=0, workers=1):
+    for batch in tt.train.loader(examples.parts[examples.measured_on], 256, shuffle=False, rank=0, workers=1):
         said = model(batch.inputs, batch.lengths).argmax(-1)
         wanted = batch.targets
         if batch.target_lengths is not None:
@@ -229,10 +250,7 @@ def _part(inside: tt.train.ThroughTime, row: int, length: int) -> tuple[Tensor, 
 def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: list[tuple[str, Example]]) -> Reading:
     """What was forecast and what came, and how far back the forecast looks."""
     longest = max(examples.train, key=lambda example: len(example[0]))
-    held_out = [one for one in chosen if examples.held_out and len(one[1][0]) > 1]
-    usable = held_out or [one for one in chosen if len(one[1][0]) > 1] or [("1", longest)]
-    # The page says that what came was never seen: where it was, the name has to say so.
-    learned = "" if held_out else " (learned from)"
+    usable = [one for one in chosen if len(one[1][0]) > 1] or [("1", longest)]
     # A sequence that is shorter than the horizon is read up to its first step, and forecast as far as it goes.
     aheads = [min(model.horizon, len(inputs) - 1, _unseen(examples, targets)) for _, (inputs, targets) in usable]
     batch = tt.train.pad([inputs[:-ahead] for ahead, (_, (inputs, _)) in zip(aheads, usable, strict=True)])
@@ -247,7 +265,7 @@ def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: 
             values = column.original(inputs[:, source].numpy())
             said = column.original(forecast[row, :ahead, place].numpy())
             parts[column.name] = (values[:-ahead], values[-ahead:], said)
-        report.add_forecast((f"sequence {name}" if len(usable) > 1 else column.name) + learned, parts)
+        report.add_forecast(f"sequence {name}" if len(usable) > 1 else column.name, parts)
     x = model.inputs(batch.inputs).detach()
     present, known = batch.inputs[rows, last], futures.isfinite()
 
@@ -263,19 +281,19 @@ def _forecasts(report: tt.train.Report, model: Any, examples: Examples, chosen: 
 
 
 def _unseen(examples: Examples, targets: Tensor) -> int:
-    """Steps at the end of a sequence that nothing was learned from: no more than those are drawn as the future."""
+    """Steps at the end of a sequence that are of the part that is measured: no more are drawn as the future."""
     if not examples.by_time:
         return len(targets)
-    # Of a sequence held out by time, what came before is read, but does not count.
-    known = targets.isfinite().any(1).nonzero()
+    # Of a sequence divided by time, what came before is read, but does not count.
+    known = answers(targets).isfinite().any(1).nonzero()
     return len(targets) - int(known[0]) if len(known) else 1
 
 
 def _text_from_inside(report: tt.train.Report, model: Any, examples: Examples) -> Reading:
-    """Two pieces of held-out text, character by character."""
-    _, text = joined_text(examples)
+    """Two pieces of the text that is measured, character by character."""
+    text = examples.text[examples.measured_on]
     column = examples.layout.inputs[0]
-    # One short text may be all that is held out.
+    # One short text may be all that there is.
     steps = min(TEXT_STEPS, len(text) - 1)
     starts = [start for start in (0, len(text) // 2) if start + steps + 1 <= len(text)]
     ids = torch.stack([text[start : start + steps] for start in starts])

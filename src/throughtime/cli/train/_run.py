@@ -23,14 +23,18 @@ from throughtime.cli.tables import Layout, Survey, open_table, survey
 from throughtime.cli.tables._fingerprint import Fingerprint, check_unchanged, fingerprint
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._look import look_over
+from throughtime.cli.tables._missing import missing_cells, missing_line
+from throughtime.cli.tasks._baselines import baseline_of
 from throughtime.cli.tasks._examples import Example, Examples, check_classes, read_examples
 from throughtime.cli.tasks._inputs import check_cell
+from throughtime.cli.tasks._outcome import Outcome, outcome_of, parts_as_json
+from throughtime.cli.tasks._parts import TEST, VALIDATION
 from throughtime.cli.tasks._readers import Shape
-from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
+from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser, with_patience
 from throughtime.cli.tasks._tasks import TASKS, make_model
 from throughtime.cli.train import _show
-from throughtime.cli.train._batches import batches_of, windows_of
-from throughtime.cli.train._look import look_back
+from throughtime.cli.train._batches import batches_of, batches_to_quote, streams_to_measure, windows_of
+from throughtime.cli.train._look import Finished, look_back
 
 LONGEST_HORIZON = 24
 # Steps between two checkpoints: those of an epoch, within these bounds.
@@ -49,6 +53,10 @@ class Plan(NamedTuple):
     recipe: Recipe
     # None in runs of versions that did not write it down.
     data: Fingerprint | None = None
+    # The parts of the data, as `run.json` has them; None in runs of versions without a validation part.
+    parts: dict[str, Any] | None = None
+    # Missing cells by column.
+    missing: dict[str, int] = {}  # noqa: RUF012 - a default of a named tuple, never changed
 
 
 def start(
@@ -73,6 +81,8 @@ def start(
             found, layout, reasons = look_over(path, said)
         console.print(_show.columns(found, reasons))
         console.print(_show.task_line(layout))
+        for line in filter(None, [missing_line(found, layout), *found.notes]):
+            console.print(Text(line), soft_wrap=True)
         _check_target(found, layout)
         if "horizon" in shape and layout.task != FORECAST:
             expected, fix = "something to forecast", "Leave it out, or say `--task forecast`."
@@ -83,7 +93,10 @@ def start(
         steps = sum(len(example[0]) for example in learned)
         sizes = default_shape(layout.task, len(learned), steps, _horizon(examples))._replace(**shape)
         chosen = default_recipe(layout.task, len(learned), steps)._replace(**recipe)
-        plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen, data)
+        if examples.has(VALIDATION):
+            chosen = with_patience(chosen)
+        parts, missing = parts_as_json(examples), missing_cells(found, layout)
+        plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen, data, parts, missing)
         check(plan, examples, learned)
         folder = _new_folder(out, plan, worker)
         with saying_how_to_go_on(console, folder):
@@ -146,6 +159,13 @@ def go_on(folder: Path, device: torch.device) -> None:
         values = _runs.read_run(folder)
         with _runs.understanding(folder):
             plan = from_json(values)
+        if plan.parts is None:
+            refuse(
+                f"{folder} was begun by an earlier version",
+                got="a run without a validation part",
+                expected="one that has one, since it chooses the epoch now",
+                fix=f"Start a new run with `throughtime train {plan.file}`; `predict` and `inspect` take this one.",
+            )
         if "metrics" in values:
             console.print(Text(f"{folder} is finished already: nothing is left to learn."), soft_wrap=True)
         if not plan.file.exists():
@@ -202,12 +222,13 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
     adam, schedule = optimiser(model, plan.recipe, batches.steps)
     console.print(_show.choices(model, examples, plan.shape, plan.recipe))
     task = TASKS[plan.layout.task]
+    chooses = batches.validation is not None
     try:
         history = tt.train.fit(
             model,
             task.measure,
             batches.train,
-            batches.held_out,
+            batches.validation,
             optimizer=adam,
             schedule=schedule,
             epochs=plan.recipe.epochs,
@@ -216,27 +237,54 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
             folder=folder,
             checkpoint_every=min(max(batches.steps, CHECKPOINT_EVERY[0]), CHECKPOINT_EVERY[1]),
             resume=True,
-            # The learning rate falls to nothing: the last weights are kept, whichever epoch was the best.
-            watchers=[tt.train.Progress(console, mark_best=False)],
+            # Without a validation part the last weights are kept: the training loss says nothing of which are best.
+            patience=plan.recipe.patience if chooses else None,
+            keep_best=chooses,
+            watchers=[tt.train.Progress(console, mark_best=chooses)],
         )
+        # All workers take part. With the weights that are kept, and after everything has been chosen.
+        quoted = batches_to_quote(examples, batches)
+        values = tt.train.evaluate(model, task.measure, quoted, truncate=plan.recipe.truncate)
     except tt.InvalidArgumentError as error:
         raise Mistake(str(error)) from None
     if not worker.is_first:
         return
     tt.train.save_weights(model, folder / _runs.WEIGHTS)
-    last = history.epochs[-1]
-    metrics = {"train": last.train, "held_out": last.valid}
-    _runs.write_run(folder, {**as_json(plan), "metrics": metrics})
-    outcome = task.say(last.valid or last.train, _show.tested_on(examples))
+    text = examples.text.get(examples.measured_on)
+    asked = None if text is None else streams_to_measure(text).targets
+    outcome = outcome_of(examples, values, baseline_of(examples, plan.shape.horizon, asked))
+    _runs.write_run(folder, {**as_json(plan), **_results(history, outcome, values, chooses=chooses)})
     seconds = sum(epoch.seconds for epoch in history.epochs)
-    look_back(folder / _runs.REPORT, plan, model, examples, history, f"{outcome[:-1]}, after {_show.took(seconds)}.")
-    say_outcome(console, folder, outcome, seconds, plan.layout.task)
+    said = outcome.said(_show.took(seconds))
+    kept = kept_epoch(history, chooses=chooses)
+    look_back(folder / _runs.REPORT, plan, model, examples, Finished(history, kept, outcome, said))
+    say_outcome(console, folder, said, plan.layout.task, is_better=outcome.is_better)
 
 
-def say_outcome(console: Console, folder: Path, outcome: str, seconds: float, task: str) -> None:
+def kept_epoch(history: tt.train.History, *, chooses: bool) -> tt.train.Epoch:
+    """The epoch whose weights are kept: the best one by the validation part, else the last."""
+    return (history.best if chooses else None) or history.epochs[-1]
+
+
+def _results(history: tt.train.History, outcome: Outcome, values: dict[str, float], *, chooses: bool) -> dict[str, Any]:
+    """What `run.json` says once a run is finished."""
+    kept = kept_epoch(history, chooses=chooses)
+    return {
+        "metrics": {
+            "epoch": kept.number,
+            # While it learned: the mean over the epoch, with dropout and noise.
+            "training": kept.train,
+            "validation": kept.valid,
+            "test": values if outcome.part == TEST else {},
+        },
+        "outcome": outcome.as_json(),
+    }
+
+
+def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_better: bool) -> None:
     """How it went, and where to look and what to do next."""
     before, figure, after = outcome.split("**")
-    told = Text.assemble("\n", before, (figure, "bold green"), f"{after[:-1]}, after {_show.took(seconds)}.")
+    told = Text.assemble("\n", before, (figure, "bold green" if is_better else "bold yellow"), after)
     console.print(told, soft_wrap=True)
     console.print(Text.assemble("Report: ", (str(folder / _runs.REPORT), "bold")), soft_wrap=True)
     writes = {GENERATE: "decode {} TEXT", TRANSLATE: "decode {} TEXT, or predict {} NEW-FILE"}
@@ -263,6 +311,8 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "layout": plan.layout.as_json(),
         "shape": plan.shape._asdict(),
         "recipe": plan.recipe._asdict(),
+        "parts": plan.parts,
+        "missing": plan.missing,
     }
 
 
@@ -278,4 +328,6 @@ def from_json(values: dict[str, Any]) -> Plan:
         Shape(**values["shape"]),
         Recipe(**values["recipe"]),
         Fingerprint(**values["data"]) if values.get("data") else None,
+        values.get("parts"),
+        values.get("missing", {}),
     )

@@ -16,6 +16,7 @@ from throughtime.cli.tables import Facts, Layout, Survey
 from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._open import FolderTable
 from throughtime.cli.tasks._examples import Examples, left_out
+from throughtime.cli.tasks._parts import PARTS, TEST, TRAINING, VALIDATION
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe
 from throughtime.cli.tasks._tasks import weights_in
@@ -101,28 +102,46 @@ def took(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
-def tested_on(examples: Examples) -> str:
-    """What the figures are of."""
-    count = len(examples.held_out or examples.train)
-    if examples.by_time:
-        return f"the last tenth of {counted(count, 'sequence')}"
-    return counted(count, "held-out sequence") if examples.held_out else f"{counted(count, 'sequence')} learned from"
-
-
 def choices(model: nn.Module, examples: Examples, shape: Shape, recipe: Recipe) -> str:
-    """The model and the training in two lines."""
+    """The data, the model and the training, a line each."""
     both = "" if examples.layout.task in (FORECAST, GENERATE) else " in each direction"
     layers = "" if shape.layers == 1 else f" in {shape.layers} layers"
-    count = counted(len(examples.train), "text" if examples.layout.task == GENERATE else "sequence")
     name = shape.cell.upper() if shape.cell.islower() else shape.cell
     rate = f"learning rate up to {recipe.learning_rate:g}"
     device = next(model.parameters()).device
     where = f" on {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
     return (
-        f"{count} to learn from, {_held_out(examples)}.{_unlearned(examples)}\n"
+        f"{parts(examples)}.{_unlearned(examples)}\n"
         f"{name} of {counted(shape.units, 'unit')}{both}{layers}, {weights_in(model):,} weights; "
-        f"{counted(recipe.epochs, 'epoch')} of batches of {recipe.batch_size}, {rate}{where}.\n"
+        f"{'up to ' if recipe.patience else ''}{counted(recipe.epochs, 'epoch')} of batches of {recipe.batch_size}, "
+        f"{rate}{where}.\n{stopping(examples, recipe)}\n"
     )
+
+
+def parts(examples: Examples) -> str:
+    """How much there is in each part of the data."""
+    if examples.by_time or examples.text:
+        unit = "character" if examples.text else "step"
+        start = f"{counted(examples.count(TRAINING), 'text' if examples.text else 'sequence')}: "
+        sizes = {part: counted(examples.steps(part), unit) for part in PARTS if examples.has(part)}
+    else:
+        noun = "text" if examples.layout.task == TRANSLATE else "sequence"
+        start = ""
+        sizes = {part: f"{examples.count(part):,}" for part in PARTS if examples.has(part)}
+        sizes[TRAINING] = counted(examples.count(TRAINING), noun)
+    said = [f"{sizes[TRAINING]} to learn from"]
+    said += [f"{sizes[VALIDATION]} for validation"] if VALIDATION in sizes else ["none for validation"]
+    said += [f"{sizes[TEST]} to test"] if TEST in sizes else ["none to test"]
+    return start + ", ".join(said)
+
+
+def stopping(examples: Examples, recipe: Recipe) -> str:
+    """Which weights are kept, and when training stops."""
+    if recipe.patience:
+        wait = counted(recipe.patience, "epoch")
+        return f"The weights of the lowest validation loss are kept; {wait} without a lower one are the end."
+    why = examples.chosen[VALIDATION].removeprefix("none: ")
+    return f"No validation part ({why}): all epochs are run, and the last weights are kept."
 
 
 def _unlearned(examples: Examples) -> str:
@@ -131,10 +150,4 @@ def _unlearned(examples: Examples) -> str:
     if not classes:
         return ""
     verb, pronoun = ("is", "it") if len(classes) == 1 else ("are", "they")
-    return f"\n{listed(classes)} {verb} among the held out only: {pronoun} cannot be learned."
-
-
-def _held_out(examples: Examples) -> str:
-    if examples.by_time or (examples.layout.task == GENERATE and not examples.held_out):
-        return "the last tenth of each held out"
-    return f"{len(examples.held_out):,} held out" if examples.held_out else "none held out"
+    return f"\n{listed(classes)} {verb} not in the training part: {pronoun} cannot be learned."

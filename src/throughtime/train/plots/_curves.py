@@ -32,7 +32,7 @@ def learning(history: History) -> Figure:
         axes = figure.add_subplot(1, len(names), place)
         for part, color, metrics in (
             ("training", BLUE, [epoch.train for epoch in history.epochs]),
-            ("held out", RED, [epoch.valid for epoch in history.epochs]),
+            ("validation", RED, [epoch.valid for epoch in history.epochs]),
         ):
             if any(name in values for values in metrics):
                 curve(axes, numbers, [values.get(name, np.nan) for values in metrics], color, part)

@@ -35,12 +35,16 @@ from throughtime.train.report._numbers import (
 )
 from throughtime.train.report._verdict import gradient_verdict
 
+PARTS = ("training", "validation", "test")
+
 
 class Report:
     """A self-contained HTML page about a training run: no network, no other file.
 
     Every `add_...` is one part of the page, and parts that were never added are not there. Arrays and tensors are
-    taken alike. `outcome` is the sentence below the title; **two stars** make words stand out.
+    taken alike. `outcome` is the sentence below the title; **two stars** make words stand out. `part` is the part of
+    the data that the page's matrix, forecasts and sequences are of: "test", "validation" or "training". Without it
+    the page does not say.
 
     >>> import tempfile, pathlib, throughtime as tt
     >>> report = tt.train.Report("Who is speaking?", "**97.8 %** of 370 utterances recognised.")
@@ -51,9 +55,15 @@ class Report:
     False
     """
 
-    def __init__(self, title: str, outcome: str = "") -> None:
+    def __init__(self, title: str, outcome: str = "", *, part: str | None = None) -> None:
+        if part is not None and part not in PARTS:
+            fix = "Leave it out where the page is of something else."
+            raise ValueError(
+                problem("`part` is no part of the data", got=repr(part), expected=f"one of {PARTS}", fix=fix)
+            )
         self._title, self._outcome = title, outcome
         self._data: dict[str, Any] = {"facts": [], "settings": [], "forecasts": [], "through": [], "attention": []}
+        self._data["part"] = part
 
     def add_facts(self, facts: Mapping[str, str]) -> None:
         """A few figures below the title, in large type."""
@@ -177,9 +187,17 @@ class Report:
         self._data["attention"].append({"name": str(name), "weights": rounded(values), "lost": lost(values), **tokens})
 
     def add_lengths(
-        self, lengths: Any, *, padding: float | None = None, padding_at_random: float | None = None
+        self,
+        lengths: Any,
+        *,
+        padding: float | None = None,
+        padding_at_random: float | None = None,
+        part: str | None = None,
     ) -> None:
-        """How long the sequences are; the share of padding in the batches, and in batches drawn at random."""
+        """How long the sequences are; the share of padding in the batches, and in batches drawn at random.
+
+        `part` is the part of the data that they are of, if the page is to say so.
+        """
         whole = whole_lengths(lengths)
         edges, counts = histogram(whole)
         self._data["lengths"] = {
@@ -189,6 +207,7 @@ class Report:
             "longest": int(whole.max()),
             "padding": share("padding", padding),
             "padding_at_random": share("padding_at_random", padding_at_random),
+            "part": part,
         }
 
     def add_plan(self, plan: object) -> None:

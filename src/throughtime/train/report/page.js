@@ -27,6 +27,7 @@
   // What was put there under this name: every object also inherits some, such as `constructor`.
   const own = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
   const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  const ofPart = (what) => (data.part ? ` ${what} is of the ${data.part} part.` : "");
   const tell = (node, text) => make(node, "p", { class: "note" }, text);
   const whole = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : round(value));
   // How much room a text takes, nearly: letters of East Asia are twice as wide as others.
@@ -258,7 +259,7 @@
   const tiles = (facts) => pairs(make(page, "dl", { class: "tiles" }), ["div", "dt", "dd"], facts);
 
   const learning = ({ steps, epochs }) => {
-    const node = section("learning", "Learning", "Each epoch is one pass over the training data, and a point of the training curve is the mean over its epoch, while the model still learned. Held-out sequences are never learned from: where their curve turns away from the training curve, the model has begun to learn by heart.");
+    const node = section("learning", "Learning", `Each epoch is one pass over the training data, and a point of the training curve is the mean over its epoch, while the model still learned.${Object.keys(epochs.valid).length ? " The validation part is never learned from: where its curve turns away from the training curve, the model has begun to learn by heart." : " There is no validation part: nothing here says how the model does on other data."}`);
     const cards = make(node, "div", { class: "cards" });
     for (const name of epochs.names) {
       const rate = epochs.rates.includes(name);
@@ -268,10 +269,10 @@
         series.push({ name: "each step", x: steps.epoch, y: steps.loss, color: "--a", faint: true });
       const [training, held] = [own(epochs.train, name), own(epochs.valid, name)];
       if (training) series.push({ name: "training", x: epochs.number, y: training, color: "--a" });
-      if (held) series.push({ name: "held out", x: epochs.number, y: held, color: "--b" });
+      if (held) series.push({ name: "validation", x: epochs.number, y: held, color: "--b" });
       const baseline = own(epochs.baselines, name);
       const compared = baseline === undefined ? undefined : own(epochs.valid, baseline) || own(epochs.train, baseline);
-      if (compared) series.push({ name: baseline, x: epochs.number, y: compared, color: "--d", dashed: true });
+      if (compared) series.push({ name: `${baseline}, ${own(epochs.valid, baseline) ? "validation" : "training"}`, x: epochs.number, y: compared, color: "--d", dashed: true });
       legend(box.head, series);
       const positive = series.every((one) => known(one.y).every((value) => value > 0));
       const values = series.flatMap((one) => known(one.y));
@@ -284,7 +285,7 @@
 
   const confusion = ({ names, matrix, totals, total: all, classes }) => {
     const node = section("confusion", "Which class is taken for which", "Rows are what it is, columns what the model says. The diagonal is right; everything else is a confusion.");
-    const box = card(node, `${all.toLocaleString("en")} held-out ${data.unit || "sequences"}`, true);
+    const box = card(node, `${all.toLocaleString("en")} ${data.part ? `${data.part} ` : ""}${data.unit || "sequences"}`, true);
     const size = names.length, widest = Math.max(...names.map((name) => span(short(name, 20))));
     const left = 16 + Math.min(150, widest);
     // As large as there is room, within reason; columns are named along their width, or else aslant.
@@ -314,7 +315,7 @@
   };
 
   const forecasts = (list) => {
-    const node = section("forecasts", "What comes next", "The model has read the sequence up to the dotted line and says what follows; the real future, which it has not seen, is drawn beside it.");
+    const node = section("forecasts", "What comes next", `The model has read the sequence up to the dotted line and says what follows; the real future is drawn beside it.${ofPart("It")}${data.part === "training" ? " The model has learned from it." : ""}`);
     const place = make(node, "div"), holder = make(node, "div");
     // Of a long past the end is shown, so that the forecast has room; all of it is one click away.
     const draw = (one, box, length) => {
@@ -344,7 +345,7 @@
 
   const through = (list) => {
     const flows = list.some((one) => one.layers.some((layer) => layer.gradient));
-    const node = section("through-time", "Through time", `The hidden state as the model reads one sequence: a row is a unit, a column a step, units ordered by where they end.${flows ? " Below it, how much of the gradient reaches each step on its way back: where it falls to nothing, what happened there can no longer be learned." : ""}`);
+    const node = section("through-time", "Through time", `The hidden state as the model reads one sequence: a row is a unit, a column a step, units ordered by where they end.${ofPart("The sequence")}${flows ? " Below it, how much of the gradient reaches each step on its way back: where it falls to nothing, what happened there can no longer be learned." : ""}`);
     const place = make(node, "div"), box = make(node, "div");
     picker(place, list.map((one) => one.name), "sequence", (chosen) => {
       box.replaceChildren();
@@ -423,8 +424,8 @@
     });
   };
 
-  const lengths = ({ edges, counts, padding, padding_at_random, total, longest }) => {
-    const box = card(data.cards, "How long the sequences are");
+  const lengths = ({ edges, counts, padding, padding_at_random, total, longest, part }) => {
+    const box = card(data.cards, `How long the ${part ? `${part} ` : ""}sequences are`);
     const sequences = counts.reduce((sum, count) => sum + count, 0), alike = total === sequences * longest;
     if (alike) tell(box.node, sequences === 1 ? `There is one sequence, of ${counted(longest, "step")}.` : `All ${counted(sequences, "sequence")} have ${counted(longest, "step")}.`);
     else bars(box.node, edges, counts, { label: "histogram of lengths" });
