@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from throughtime.cli.tasks._examples import Example, Examples, check_classes, re
 from throughtime.cli.tasks._inputs import check_cell
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
+from throughtime.cli.tasks._sizes import check_fits_memory, check_fits_weights
 from throughtime.cli.tasks._tasks import TASKS, make_model
 from throughtime.cli.train import _show
 from throughtime.cli.train._batches import batches_of, windows_of
@@ -61,10 +62,10 @@ def start(
     device: torch.device,
 ) -> None:
     """Look at the file, choose what was not said, and train."""
-    with tt.train.workers(device=device) as worker:
-        if out is not None and worker.is_first:
-            _runs.check_free(out)
+    with tt.train.workers(device=device) as worker, ExitStack() as held:
         console = Console(highlight=False, quiet=not worker.is_first)
+        if out is not None and worker.is_first:
+            _check_out(out, console)
         path = file or EMBEDDED
         # Before anything is read: what changes from here on is not what was learned from.
         data = fingerprint(path)
@@ -85,9 +86,17 @@ def start(
         chosen = default_recipe(layout.task, len(learned), steps)._replace(**recipe)
         plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen, data)
         check(plan, examples, learned)
-        folder = _new_folder(out, plan, worker)
+        folder = _new_folder(out, plan, worker, held, console)
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
+
+
+def _check_out(out: Path, console: Console) -> None:
+    """The folder is free; of one that another training writes to, say so."""
+    with ExitStack() as held:
+        if (out / _runs.LOCK).exists():
+            held.enter_context(_runs.locked(out, _warning_on(console)))
+        _runs.check_free(out)
 
 
 def reading(console: Console, path: Path) -> AbstractContextManager[Any]:
@@ -120,6 +129,7 @@ def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
             expected=f"less than {longest}, the steps of the longest to learn from",
             fix="Leave it out for a good default.",
         )
+    check_fits_memory(plan.layout, plan.shape)
     make_model(plan.layout, plan.shape)
     try:
         batches_of(examples, learned, plan.recipe, plan.seed)
@@ -127,25 +137,31 @@ def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
         raise Mistake(str(error)) from None
 
 
-def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker) -> Path:
-    """A folder with `run.json` in it, the same for all workers: the first one chooses and makes it."""
+def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker, held: ExitStack, console: Console) -> Path:
+    """A folder with `run.json` in it, the same for all workers: the first one chooses, makes and locks it."""
     chosen = [Path()]
     if worker.is_first:
-        chosen = [out or _runs.free_folder(plan.file.stem)]
-        _runs.make_folder(chosen[0])
+        chosen = [_runs.new_folder(out, plan.file.stem, held, _warning_on(console))]
         _runs.write_run(chosen[0], as_json(plan))
     if worker.size > 1:
         torch.distributed.broadcast_object_list(chosen, src=0)
     return chosen[0]
 
 
+def _warning_on(console: Console) -> Callable[[str], None]:
+    """How the command says what does not stop it."""
+    return lambda message: console.print(Text(f"Warning: {message}", style="yellow"), soft_wrap=True)
+
+
 def go_on(folder: Path, device: torch.device) -> None:
     """Resume the run in a folder: the same file, the same choices, from its last checkpoint."""
-    with tt.train.workers(device=device) as worker:
+    with tt.train.workers(device=device) as worker, ExitStack() as held:
         console = Console(highlight=False, quiet=not worker.is_first)
+        _runs.check_run(folder)
+        if worker.is_first:
+            held.enter_context(_runs.locked(folder, _warning_on(console)))
         values = _runs.read_run(folder)
-        with _runs.understanding(folder):
-            plan = from_json(values)
+        plan = from_json(values)
         if "metrics" in values:
             console.print(Text(f"{folder} is finished already: nothing is left to learn."), soft_wrap=True)
         if not plan.file.exists():
@@ -160,6 +176,10 @@ def go_on(folder: Path, device: torch.device) -> None:
                 expected="the file as it was",
                 fix="Bring it back as it was, or start a new run without `--resume`.",
             )
+        checkpoint = tt.train.latest_checkpoint(folder)
+        if checkpoint is not None:
+            check_fits_weights(plan.layout, plan.shape, checkpoint / _runs.WEIGHTS)
+        check_fits_memory(plan.layout, plan.shape)
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
 
