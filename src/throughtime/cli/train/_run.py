@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -32,6 +33,7 @@ from throughtime.cli.tasks._tasks import TASKS, make_model
 from throughtime.cli.train import _show
 from throughtime.cli.train._batches import batches_of, windows_of
 from throughtime.cli.train._look import look_back
+from throughtime.train._lost_workers import lost_workers_told
 
 LONGEST_HORIZON = 24
 # Steps between two checkpoints: those of an epoch, within these bounds.
@@ -188,7 +190,8 @@ def go_on(folder: Path, device: torch.device) -> None:
 def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
     """Whenever a run is interrupted or the disk is full, even before its first checkpoint, its folder is enough."""
     try:
-        yield
+        with lost_workers_told(f"Go on with `{_same_workers()} -m throughtime train --resume {folder}`."):
+            yield
     except KeyboardInterrupt:
         console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
         raise
@@ -201,6 +204,13 @@ def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
             expected="room on the disk, and leave to write",
             fix=f"See to it, then go on with `throughtime train --resume {folder}`.",
         )
+
+
+def _same_workers() -> str:
+    """The torchrun that starts as many workers as there are."""
+    machines = os.environ.get("GROUP_WORLD_SIZE", "1")
+    several = "" if machines == "1" else f" --nnodes {machines} and the other options as before"
+    return f"torchrun --nproc-per-node {os.environ.get('LOCAL_WORLD_SIZE', '1')}{several}"
 
 
 def read_again(plan: Plan) -> Examples:
