@@ -200,24 +200,32 @@ def test_what_is_no_json(content: bytes, words: str, runs: Path, tmp_path: Path)
         is_one_line_of_error(call(*command), "run.json cannot be read: ", words)
 
 
-@pytest.mark.parametrize("change", [{"units": 1_000_000}, {"units": 60_000}, {"layers": 1_000}, {"horizon": 1_000_000}])
-@pytest.mark.parametrize("weights", ["there", "not there yet"])
-def test_huge_sizes_are_not_allocated(change: dict[str, int], weights: str, runs: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(runs / "forecast", folder)
+def with_shape(folder: Path, **change: int) -> None:
     values = json.loads((folder / "run.json").read_text())
     write(folder, values | {"shape": values["shape"] | change})
-    command = ["predict", folder, runs / "of forecast" / "a.csv", "--out", "-"]
-    words = "model.safetensors: the weights do not fit"
-    if weights == "not there yet":
-        if "units" not in change:
-            pytest.skip("it fits in memory, and so would be trained")
-        for path in folder.glob("checkpoint-*"):
-            shutil.rmtree(path)
-        command, words = ["train", "--resume", folder], "the model is larger than memory: got "
-    is_one_line_of_error(call(*command), words)
-    if weights == "there":
-        is_one_line_of_error(call("train", "--resume", folder), words)
+
+
+@pytest.mark.parametrize("change", [{"units": 1_000_000}, {"units": 60_000}, {"layers": 1_000}, {"horizon": 1_000_000}])
+def test_huge_sizes_are_not_allocated(change: dict[str, int], runs: Path, tmp_path: Path) -> None:
+    """The weights on disk say how large the model is."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "forecast", folder)
+    with_shape(folder, **change)
+    for command in commands("forecast", folder, runs / "of forecast" / "a.csv"):
+        if command[0] != "inspect":
+            is_one_line_of_error(call(*command), "model.safetensors: the weights do not fit")
+
+
+def test_a_model_larger_than_memory_is_not_begun(runs: Path, tmp_path: Path) -> None:
+    units = 1_000_000
+    folder, file = tmp_path / "run", runs / "of forecast" / "a.csv"
+    shutil.copytree(runs / "forecast", folder)
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path)
+    with_shape(folder, units=units)
+    for command in (["train", "--resume", folder], ["train", file, "--units", units, "--out", tmp_path / "new"]):
+        is_one_line_of_error(call(*command), "the model is larger than memory: got ", "Choose fewer units or layers.")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_run_of_another_length_does_not_go_on(runs: Path, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ HELD_ELSEWHERE = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 class _Held(NamedTuple):
-    descriptor: int
+    # The open lock file; None where there are no locks.
+    descriptor: int | None
     thread: int
 
 
@@ -44,7 +45,8 @@ _held: dict[tuple[int, int], _Held] = {}
 def _close_inherited() -> None:
     """`flock` belongs to the open file, which a forked DataLoader worker shares: it would keep a dead parent's lock."""
     for held in _held.values():
-        os.close(held.descriptor)
+        if held.descriptor is not None:
+            os.close(held.descriptor)
     _held.clear()
 
 
@@ -65,15 +67,12 @@ def locked(folder: Path, warn: Callable[[str], None] = _warn) -> Iterator[None]:
         yield
         return
     descriptor = _acquire(folder, warn)
-    if descriptor is None:
-        yield
-        return
     _held[key] = _Held(descriptor, threading.get_ident())
     try:
         yield
     finally:
         # A forked child that leaves the block holds nothing.
-        if _held.pop(key, None) is not None:
+        if _held.pop(key, None) is not None and descriptor is not None:
             _release(folder / LOCK_FILE, descriptor)
 
 
