@@ -41,6 +41,8 @@ def _report(message: str) -> None:
 
 
 def _print_error(message: str) -> None:
+    # A path may have bytes that are no text, which a terminal cannot show.
+    message = message.encode("utf-8", "backslashreplace").decode("utf-8")
     line = Text.assemble(("Error:", "bold red"), " ", message)
     Console(stderr=True).print(line, soft_wrap=True)
 
