@@ -22,8 +22,8 @@ USAGE_ERROR = 2
 WORKER_LOST = 1
 INTERRUPTED = 130
 LEAVE = "Leave it out for a good default."
-# Seconds within which torchrun ends all workers once one of them has failed.
-A_MOMENT = 3.0
+# Seconds within which torchrun ends all workers once one of them has failed; on a busy machine ending takes some.
+A_MOMENT = 10.0
 
 
 def stop(message: str, code: int = USAGE_ERROR) -> NoReturn:

@@ -23,9 +23,10 @@ def check_fits_weights(layout: Layout, shape: Shape, weights: Path) -> None:
     try:
         with safe_open(weights, framework="pt") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        expected, fix = "a safetensors file", "Take another run."
-        refuse(f"{weights} cannot be read", got=str(error)[:80], expected=expected, fix=fix)
+    except (SafetensorError, OSError):
+        # The reader of the weights says what is wrong with them.
+        check_fits_memory(layout, shape)
+        return
     with torch.device("meta"):
         model = make_model(layout, shape)
         tensors = {name: torch.empty(sides) for name, sides in shapes.items()}
