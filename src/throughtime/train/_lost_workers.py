@@ -26,9 +26,7 @@ from throughtime._errors import problem
 NEWS_WITHIN = 2.0
 # Characters of an error that the others are told.
 MOST_CHARACTERS = 1_000
-_OF_THE_CONNECTION = re.compile(
-    r"gloo|nccl|connection (was )?(closed|reset|refused)|broken pipe|socket|timed out", re.IGNORECASE
-)
+_OF_THE_CONNECTION = re.compile(r"gloo|nccl|connection (was )?(closed|reset|refused)|broken pipe|socket", re.IGNORECASE)
 
 
 class WorkerLostError(RuntimeError):

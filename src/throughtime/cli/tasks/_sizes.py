@@ -40,7 +40,9 @@ def check_fits_memory(layout: Layout, shape: Shape) -> None:
     """What training needs for the weights alone is less than this machine has."""
     with torch.device("meta"):
         model = make_model(layout, shape)
-    needed = NUMBERS_A_WEIGHT * sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    # The model is made here in any case; a GPU has the rest in memory of its own.
+    numbers = 1 if torch.cuda.is_available() else NUMBERS_A_WEIGHT
+    needed = numbers * sum(weight.numel() * weight.element_size() for weight in model.parameters())
     there = _memory()
     if there is not None and needed > there:
         got, expected = (

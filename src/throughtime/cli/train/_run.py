@@ -209,7 +209,7 @@ def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
 def _same_workers() -> str:
     """The torchrun that starts as many workers as there are."""
     machines = os.environ.get("GROUP_WORLD_SIZE", "1")
-    several = "" if machines == "1" else f" --nnodes {machines} and the other options as before"
+    several = "" if machines == "1" else f" --nnodes {machines} [and what else it had]"
     return f"torchrun --nproc-per-node {os.environ.get('LOCAL_WORLD_SIZE', '1')}{several}"
 
 
