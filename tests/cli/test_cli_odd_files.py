@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -219,17 +218,6 @@ def test_numbers_out_of_all_proportion(folder: Path, tmp_path: Path) -> None:
     is_one_line_of_error(
         call("predict", folder / "classify", file, "--out", out), "line 3, column `x` is not a number: got '1e200'"
     )
-
-
-@pytest.mark.parametrize("change", [{"layout": {}}, {"shape": {"spokes": 3}}, {"recipe": 7}], ids=str)
-def test_a_run_that_says_something_else(change: dict[str, Any], folder: Path, tmp_path: Path) -> None:
-    run = json.loads((folder / "classify" / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(run | change))
-    commands = [("train", "--resume", tmp_path)]
-    if "recipe" not in change:
-        commands.append(("predict", tmp_path, folder / "g.csv", "--out", "-"))
-    for command in commands:
-        is_one_line_of_error(call(*command), "run.json cannot be read: got something else")
 
 
 @pytest.mark.parametrize("name", ["training.json", "training.safetensors", "model.safetensors"])

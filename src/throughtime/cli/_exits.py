@@ -19,10 +19,11 @@ from typer.core import TyperGroup
 from throughtime.cli._mistakes import Mistake, mistake
 
 USAGE_ERROR = 2
+WORKER_LOST = 1
 INTERRUPTED = 130
 LEAVE = "Leave it out for a good default."
-# Seconds within which torchrun ends all workers once one of them has failed.
-A_MOMENT = 3.0
+# Seconds within which torchrun ends all workers once one of them has failed; on a busy machine ending takes some.
+A_MOMENT = 10.0
 
 
 def stop(message: str, code: int = USAGE_ERROR) -> NoReturn:
@@ -36,6 +37,12 @@ def _report(message: str) -> None:
     if not _is_first_worker():
         # Most mistakes all workers find, and the first one says so. What it has not found will still be said.
         time.sleep(A_MOMENT)
+    _print_error(message)
+
+
+def _print_error(message: str) -> None:
+    # A path may have bytes that are no text, which a terminal cannot show.
+    message = message.encode("utf-8", "backslashreplace").decode("utf-8")
     line = Text.assemble(("Error:", "bold red"), " ", message)
     Console(stderr=True).print(line, soft_wrap=True)
 
@@ -72,6 +79,21 @@ def _flags_in(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     for word, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         flag, equals, value = word.partition("=")
         yield flag, value if equals else following
+
+
+def _end_with_lost_worker(error: Exception) -> None:
+    """If another worker is lost, one of those left says so, unless the lost one has told it in a line of its own."""
+    from throughtime.train import WorkerLostError  # noqa: PLC0415 - torch takes seconds to import: not for --help
+
+    if not isinstance(error, WorkerLostError):
+        return
+    kind, _, reason = next(iter(error.reasons.values()), "").partition(": ")
+    is_mistake = kind == Mistake.__name__
+    # Others than the first wait before they tell a mistake, and are ended by torchrun meanwhile.
+    is_told = kind == KeyboardInterrupt.__name__ or (is_mistake and 0 in error.reasons)
+    if error.speaks and not is_told:
+        _print_error(reason if is_mistake else str(error))
+    raise typer.Exit(USAGE_ERROR if is_mistake else WORKER_LOST)
 
 
 class CleanExits(TyperGroup):
@@ -112,6 +134,7 @@ class CleanExits(TyperGroup):
             why = " ".join(str(error.strerror or error).split())
             stop(f"{error.filename or 'a file'} cannot be read or written: {why}.")
         except (MemoryError, RuntimeError) as error:
+            _end_with_lost_worker(error)
             # torch has no class of its own for a CPU that is full.
             if not isinstance(error, MemoryError) and not re.search("out of|allocate|enough memory", str(error)):
                 raise

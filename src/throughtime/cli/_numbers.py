@@ -4,6 +4,8 @@ from throughtime.cli._mistakes import refuse
 
 LARGEST_SEED = 2**63 - 1
 MOST = 1_000_000
+# Each layer is a module: a million of them would take hours to make.
+MOST_LAYERS = 1_000
 
 
 def check_counts(counts: dict[str, int | None], most: int = MOST) -> None:

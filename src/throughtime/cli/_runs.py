@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._mistakes import Mistake, refuse
 
 FIX = "Give the folder that `throughtime train` wrote."
-RUN, WEIGHTS, REPORT = "run.json", "model.safetensors", "report.html"
+UNDO = "Undo the change in the file, or take another run."
+RUN, WEIGHTS, REPORT, LOCK = "run.json", "model.safetensors", "report.html", ".lock"
+
+
+def new_folder(out: Path | None, stem: str, held: ExitStack, warn: Callable[[str], None]) -> Path:
+    """Make and lock the folder of a new run: `out`, or else `runs/NAME`, `runs/NAME-2`, ..."""
+    if out is not None:
+        make_folder(out)
+        held.enter_context(locked(out, warn))
+        # Another training may have written to it and ended since the first look.
+        check_free(out)
+        return out
+    while True:
+        folder = free_folder(stem)
+        make_folder(folder)
+        with ExitStack() as attempt:
+            try:
+                attempt.enter_context(locked(folder, warn))
+            except Mistake:
+                # Another training of the same file has started at the same moment.
+                continue
+            if _is_free(folder):
+                held.push(attempt.pop_all())
+                return folder
+
+
+@contextmanager
+def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
+    """Hold a folder against other trainings; the second one is a mistake."""
+    # With it comes torch, and help pages are to open at once.
+    from throughtime import InvalidArgumentError  # noqa: PLC0415
+    from throughtime.train._folder_lock import locked as lock  # noqa: PLC0415
+
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(folder, warn))
+        except InvalidArgumentError as error:
+            raise Mistake(str(error)) from None
+        yield
 
 
 def free_folder(stem: str, root: Path = Path("runs")) -> Path:
@@ -20,10 +58,14 @@ def free_folder(stem: str, root: Path = Path("runs")) -> Path:
     return next(root / name for name in names if not (root / name).exists())
 
 
+def _is_free(folder: Path) -> bool:
+    """Whether a folder is empty, but for a lock and what a run leaves that was killed before it began."""
+    return all(path.suffix == ".new" or path.name == LOCK for path in folder.iterdir())
+
+
 def check_free(folder: Path) -> None:
     """Nothing of an earlier run, nor of anybody else, is in the way."""
-    # A run that was killed before it began has left nothing but a file without its name.
-    if folder.is_dir() and any(path.suffix != ".new" for path in folder.iterdir()):
+    if folder.is_dir() and not _is_free(folder):
         held = "an earlier run" if (folder / RUN).exists() else "other files"
         refuse(
             f"`--out` {folder} is not empty",
@@ -57,24 +99,35 @@ def write_run(folder: Path, values: dict[str, Any]) -> None:
         new.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """What `write_run` wrote."""
-    path = folder / RUN
-    if not path.is_file():
+def check_run(folder: Path) -> None:
+    """There is a run in the folder."""
+    if not (folder / RUN).is_file():
         got = f"no {RUN} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
         refuse(f"{folder} is not a run", got=got, expected="the folder of a training run", fix=FIX)
-    with understanding(folder):
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not {"layout", "shape", "recipe"} <= values.keys():
-            raise KeyError
-        return values
 
 
-@contextmanager
-def understanding(folder: Path) -> Iterator[None]:
-    """A `run.json` that does not say what it should is a mistake."""
+def read_run(folder: Path) -> dict[str, Any]:
+    """What `write_run` wrote, every field of it checked: what follows relies on it."""
+    check_run(folder)
+    # With it comes torch, and help pages are to open at once.
+    from throughtime.cli import _run_schema  # noqa: PLC0415
+
+    path = folder / RUN
     try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError):
-        expected = "what `throughtime train` wrote"
-        refuse(f"{folder / RUN} cannot be read", got="something else", expected=expected, fix=FIX)
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repetition)
+    except (ValueError, RecursionError) as error:
+        got = "values nested too deep" if isinstance(error, RecursionError) else str(error)[:80]
+        refuse(f"{path} cannot be read", got=got, expected="the JSON that `throughtime train` wrote", fix=UNDO)
+    try:
+        _run_schema.check_run(values)
+    except _run_schema.WrongValueError as error:
+        refuse(f"{path}: {error.what}", got=error.got, expected=error.expected, fix=UNDO)
+    return values
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of a key that is there twice one value would be lost."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key that is there twice")
+    return values

@@ -6,6 +6,7 @@ from throughtime.train._buckets import Buckets, loader
 from throughtime.train._checkpoint import latest_checkpoint, load_weights, save_weights
 from throughtime.train._evaluate import evaluate
 from throughtime.train._fit import fit
+from throughtime.train._lost_workers import WorkerLostError
 from throughtime.train._means import Mean, absolute_error, accuracy, cross_entropy, mask, masked_mean, squared_error
 from throughtime.train._records import Epoch, History, Step
 from throughtime.train._tensorboard import TensorBoard
@@ -27,6 +28,7 @@ __all__ = [
     "ThroughTime",
     "Watcher",
     "Worker",
+    "WorkerLostError",
     "absolute_error",
     "accuracy",
     "cross_entropy",

@@ -87,7 +87,7 @@ def check_watchers(watchers: Any) -> list[Watcher]:
 
 
 def check_folder(folder: Path | str | None, checkpoint_every: int | None, resume: bool) -> Path | None:
-    """The folder, made if it is not there; one that holds a run is for going on only."""
+    """The folder, made if it is not there."""
     if checkpoint_every is not None:
         check_positive_int("checkpoint_every", checkpoint_every)
     if folder is None:
@@ -97,11 +97,17 @@ def check_folder(folder: Path | str | None, checkpoint_every: int | None, resume
         return None
     path = Path(folder)
     if this_worker().is_first:
-        if not resume and (latest_checkpoint(path) or (path / History.FILE).exists()):
-            what, fix = "`folder` holds a run already", "Pass `resume=True` to go on with it, or another folder."
-            raise ValueError(problem(what, got=path, expected="a new or an empty folder", fix=fix))
         path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def check_unused(folder: Path | None, resume: bool) -> None:
+    """A folder that holds a run is for going on only; to be asked while the folder is locked."""
+    if folder is None or resume or not this_worker().is_first:
+        return
+    if latest_checkpoint(folder) or (folder / History.FILE).exists():
+        what, fix = "`folder` holds a run already", "Pass `resume=True` to go on with it, or another folder."
+        raise ValueError(problem(what, got=folder, expected="a new or an empty folder", fix=fix))
 
 
 def _check_kind(name: str, value: Any, kind: type) -> None:

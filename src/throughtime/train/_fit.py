@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +22,16 @@ from throughtime.train._arguments import (
     check_precision,
     check_schedule,
     check_truncate,
+    check_unused,
     check_watchers,
 )
 from throughtime.train._checkpoint import set_weights
+from throughtime.train._folder_lock import locked
 from throughtime.train._measure import Measure
 from throughtime.train._records import History
 from throughtime.train._run import Run
 from throughtime.train._watch import Watcher
+from throughtime.train._workers import this_worker
 
 
 def fit(
@@ -68,7 +73,7 @@ def fit(
       `patience` stops after so many epochs without a better one; `keep_best` leaves the best weights in the model.
     * `folder` gets `history.jsonl` and checkpoints: every `checkpoint_every` steps or every epoch, and at the end; the
       last `keep` stay. With `resume=True` a run goes on from the newest checkpoint, if there is one, to exactly the
-      numbers it would have come to without the interruption.
+      numbers it would have come to without the interruption. One training at a time writes to a folder: it is locked.
     * Under `torchrun`, within `tt.train.workers()`, gradients are averaged by `DistributedDataParallel`.
 
     >>> import torch, throughtime as tt
@@ -93,8 +98,9 @@ def fit(
     check_batches("train", train)
     if valid is not None:
         check_batches("valid", valid)
-    keep_best = check_flag("keep_best", keep_best)
-    run = Run(
+    keep_best, resume = check_flag("keep_best", keep_best), check_flag("resume", resume)
+    begin = partial(
+        Run,
         model=model,
         measure=measure,
         train=train,
@@ -112,12 +118,20 @@ def fit(
         keep=check_positive_int("keep", keep),
         watchers=check_watchers(watchers),
         checkpoint_every=checkpoint_every,
-        # The last of the checks: it makes the folder.
-        folder=check_folder(folder, checkpoint_every, check_flag("resume", resume)),
     )
-    if resume:
-        run.restore()
-    history = run.go()
+    # The last of the checks: it makes the folder.
+    path = check_folder(folder, checkpoint_every, resume)
+    with _held(path):
+        check_unused(path, resume)
+        run = begin(folder=path)
+        if resume:
+            run.restore()
+        history = run.go()
     if keep_best and run.best is not None:
         set_weights(model, run.best)
     return history
+
+
+def _held(folder: Path | None) -> AbstractContextManager[None]:
+    """The lock of a folder, held by the worker that writes to it."""
+    return nullcontext() if folder is None or not this_worker().is_first else locked(folder)

@@ -101,6 +101,8 @@ class Snapshots:
         _check_begun("schedule", now=self.schedule is not None, before=state["schedule"] is not None)
         _check_begun("precision=torch.float16", now=self.scaler.is_enabled(), before=bool(state["scaler"]))
         _check_same("the run began otherwise", self._kinds(), state.get("kinds"))
+        # A schedule of another length would be replaced by the one before, and end too early or too late.
+        _check_same("the run began otherwise", _total_steps(self.schedule), state["schedule"])
         check_weights(self.model, weights)
         now, before = map(_group_sizes, (self.optimizer.state_dict(), state["optimizer"]))
         _check_same("the run began otherwise", {"parameters a group": now}, {"parameters a group": before})
@@ -137,6 +139,11 @@ def _schedule_name(schedule: Any) -> str | None:
         return None
     parts = [str(_schedule_name(part)) for part in getattr(schedule, "_schedulers", ())]
     return type(schedule).__name__ + (f"({', '.join(parts)})" if parts else "")
+
+
+def _total_steps(schedule: Any) -> dict[str, int]:
+    """The steps that a schedule is made for, if it says so."""
+    return {"total_steps": schedule.total_steps} if hasattr(schedule, "total_steps") else {}
 
 
 def _group_sizes(optimizer: dict[str, Any]) -> list[int]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed
+
+from throughtime.train._lost_workers import in_the_store, lost_workers_told, sigterm_raised
+
+START_AGAIN = "Start all of them again: with `resume=True`, `tt.train.fit` goes on from its last checkpoint."
 
 
 class Worker(NamedTuple):
@@ -39,7 +43,7 @@ def workers(*, device: torch.device | str | None = None) -> Iterator[Worker]:
     """The processes that `torchrun` started, connected for as long as the block lasts; otherwise one worker.
 
     They meet by nccl where there are GPUs, each on one of its own, and by gloo where there are none. `device="cpu"`
-    leaves GPUs alone.
+    leaves GPUs alone. Where one of them dies, the others raise a `WorkerLostError` that says which one.
 
     >>> import throughtime as tt
     >>> with tt.train.workers() as worker:
@@ -55,7 +59,9 @@ def workers(*, device: torch.device | str | None = None) -> Iterator[Worker]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if on_gpu else "gloo")
     try:
-        yield this_worker()
+        # A process that waits for NCCL runs no Python: there SIGTERM ends it as ever.
+        with nullcontext() if on_gpu else sigterm_raised(), in_the_store(), lost_workers_told(START_AGAIN):
+            yield this_worker()
     finally:
         distributed.destroy_process_group()
 

@@ -83,8 +83,7 @@ def show_run(console: Console, folder: Path) -> None:
     import throughtime as tt  # noqa: PLC0415
 
     values, history = _runs.read_run(folder), tt.train.History.read(folder)
-    with _runs.understanding(folder):
-        console.print(_run_grid(folder, values, history))
+    console.print(_run_grid(folder, values, history))
 
 
 def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:

@@ -48,7 +48,8 @@ class Column:
 
     def standardised(self, piece: Piece, table: Table) -> Values:
         """Numbers around 0; a missing one is read as the mean, and one far out of proportion as the farthest."""
-        numbers = (piece.numbers(self.name, table) - self.mean) / self.deviation
+        with np.errstate(over="ignore"):
+            numbers = (piece.numbers(self.name, table) - self.mean) / self.deviation
         np.clip(numbers, -FARTHEST, FARTHEST, out=numbers)
         numbers[np.isnan(numbers)] = 0.0
         return numbers.astype(np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -21,7 +23,23 @@ NAME = "sequence"
 # Whole numbers, numbers, text, truth values and dates.
 KINDS = "iufUSbM"
 KIND_NAMES = {"O": "Python objects", "c": "complex numbers", "V": "records", "m": "spans of time"}
+# What reading a damaged archive raises; it has no class of its own for what is encrypted, or compressed in other ways.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    tokenize.TokenError,
+    ValueError,
+    EOFError,
+    OverflowError,
+    SyntaxError,
+    RuntimeError,
+)
 SCHEMA = "`lengths` [S], arrays by step [sum of lengths, ...] or padded [S, T, ...], and arrays by sequence [S]"
+
+
+class _TextError(Exception):
+    """Text in an array that cannot be written again."""
 
 
 class Header(NamedTuple):
@@ -101,12 +119,19 @@ class NpzTable(File):
         """What is no NPZ file, or a broken one, is a mistake, wherever that shows."""
         try:
             yield
-        except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
+        except _DAMAGE as error:
             refuse(
                 f"{self.path} is not an NPZ file",
                 got=str(error)[:80],
                 expected="what numpy.savez writes",
                 fix="Save it again with numpy.savez.",
+            )
+        except _TextError as error:
+            refuse(
+                f"{self.path} has text that is not UTF-8",
+                got=str(error),
+                expected="text in UTF-8",
+                fix="Save it as numpy's own text (dtype U).",
             )
 
     def _lengths(self) -> Values:
@@ -179,8 +204,14 @@ def _plain(values: Values) -> Values:
     """Numbers as they are; text and booleans as text, like every other table's."""
     if values.dtype.kind in "iuf":
         return values
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8", "replace")
+    try:
+        if values.dtype.kind == "S":
+            values = np.char.decode(values, "utf-8")
+        elif values.dtype.kind == "U":
+            # Half of a surrogate pair is in no text.
+            np.char.encode(values, "utf-8")
+    except UnicodeError as error:
+        raise _TextError(f"{error.object[:40]!r}") from None  # type: ignore[attr-defined]
     return np.array(
         [str(value) for value in (values.astype(str) if values.dtype.kind == "M" else values).tolist()], object
     )

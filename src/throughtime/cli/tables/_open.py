@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ KNOWN = ", ".join(READERS)
 
 def open_table(path: Path) -> Table:
     """A table ready to be read; whatever cannot be one is a `Mistake`."""
+    _check_names([path])
     if path.is_dir():
         return FolderTable(path)
     if path.suffix.lower() not in READERS:
@@ -37,7 +38,8 @@ def open_table(path: Path) -> Table:
     try:
         return READERS[path.suffix.lower()](path)
     except OSError as error:
-        refuse(f"cannot read {path}", got=error.strerror, expected="a file that can be read", fix="Check the path.")
+        got = error.strerror or " ".join(str(error).split())
+        refuse(f"cannot read {path}", got=got, expected="a file that can be read", fix="Check the file and its path.")
 
 
 class FolderTable:
@@ -55,6 +57,7 @@ class FolderTable:
         self.files = [file for file in known if not file.name.startswith(".")]
         if not self.files:
             refuse(f"no sequences in {path}", got="no such file in it", expected=KNOWN, fix="Check the folder.")
+        _check_names(self.files)
         self.labelled = any(file.parent != path for file in self.files)
         first = open_table(self.files[0])
         inner = [name for name in first.columns if name != NAME]
@@ -97,3 +100,13 @@ class FolderTable:
         """The file that a line is in, and where in it."""
         which = bisect_left(self.starts, line) - 1
         return open_table(self.files[which]).place(line - self.starts[which])
+
+
+def _check_names(paths: Iterable[Path]) -> None:
+    """Names of files are names of sequences and runs: they can be written."""
+    for path in paths:
+        try:
+            str(path).encode("utf-8")
+        except UnicodeError:
+            expected, fix = "a name in UTF-8", "Rename it."
+            refuse("the name of a file is not UTF-8", got=ascii(str(path)), expected=expected, fix=fix)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._arrow import UNREADABLE, plain
 from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
 
 
@@ -26,7 +27,7 @@ class ParquetTable(File):
         """The rows, counted from 1."""
         first = 1
         for batch in self._batches():
-            columns = {name: self._values(name, batch.column(place)) for place, name in enumerate(self.columns)}
+            columns = {name: self._readable(name, batch.column(place)) for place, name in enumerate(self.columns)}
             yield Piece(columns, np.arange(first, first + batch.num_rows))
             first += batch.num_rows
 
@@ -63,6 +64,18 @@ class ParquetTable(File):
             expected="a whole Parquet file",
             fix="Save it again.",
         )
+
+    def _readable(self, name: str, column: Any) -> Values:
+        """The values of a column; those that Python has no words for are a mistake."""
+        try:
+            return self._values(name, plain(column))
+        except UNREADABLE as error:
+            refuse(
+                f"{self.path}, column `{name}` cannot be read",
+                got=f"{column.type}: {' '.join(str(error).split())[:80]}",
+                expected="numbers, text in UTF-8, or dates of the years 1 to 9999 in a known time zone",
+                fix="Correct the column, or save it as numbers or as text.",
+            )
 
     def _values(self, name: str, column: Any) -> Values:
         """Numbers stay numbers, a missing one NaN; all else becomes text, a missing one empty."""

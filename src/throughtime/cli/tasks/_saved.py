@@ -13,6 +13,7 @@ from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
 from throughtime.cli.tables import Layout
 from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._sizes import check_fits_weights
 from throughtime.cli.tasks._tasks import make_model
 
 
@@ -28,8 +29,7 @@ class Saved(NamedTuple):
 def load(folder: Path, device: torch.device) -> Saved:
     """The model of a run: with its final weights or, before the end of training, those of the last checkpoint."""
     values = _runs.read_run(folder)
-    with _runs.understanding(folder):
-        layout, shape = Layout.from_json(values["layout"]), Shape(**values["shape"])
+    layout, shape = Layout.from_json(values["layout"]), Shape(**values["shape"])
     final, checkpoint = folder / _runs.WEIGHTS, tt.train.latest_checkpoint(folder)
     if not final.exists() and checkpoint is None:
         refuse(
@@ -38,9 +38,12 @@ def load(folder: Path, device: torch.device) -> Saved:
             expected=_runs.WEIGHTS,
             fix=f"Train first: `throughtime train --resume {folder}`.",
         )
+    weights = final if final.exists() or checkpoint is None else checkpoint / _runs.WEIGHTS
+    # Sizes that somebody has changed must not be allocated.
+    check_fits_weights(layout, shape, weights)
     model = make_model(layout, shape)
     try:
-        tt.train.load_weights(model, final if final.exists() or checkpoint is None else checkpoint / _runs.WEIGHTS)
+        tt.train.load_weights(model, weights)
     except ValueError as error:
         raise Mistake(f"{folder}: {error}") from None
     return Saved(model.to(device).eval(), layout, shape, final.exists())

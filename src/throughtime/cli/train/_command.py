@@ -7,7 +7,7 @@ import typer
 
 from throughtime.cli._devices import Device, check_device, use_device
 from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import check_counts, check_seed
+from throughtime.cli._numbers import MOST_LAYERS, check_counts, check_seed
 from throughtime.cli._options import Columns, split_names
 
 
@@ -90,11 +90,11 @@ def train(
     counts = {
         "--epochs": epochs,
         "--units": units,
-        "--layers": layers,
         "--batch-size": batch_size,
         "--horizon": horizon,
     }
     check_counts(counts)
+    check_counts({"--layers": layers}, MOST_LAYERS)
     if learning_rate is not None and not 0 < learning_rate < 10:
         fix = "Leave it out for a good default."
         refuse("`--learning-rate` is out of range", got=learning_rate, expected="between 0 and 10", fix=fix)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +32,12 @@ from throughtime.cli.tasks._outcome import Outcome, outcome_of, parts_as_json
 from throughtime.cli.tasks._parts import TEST, VALIDATION
 from throughtime.cli.tasks._readers import Shape
 from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser, with_patience
+from throughtime.cli.tasks._sizes import check_fits_memory, check_fits_weights
 from throughtime.cli.tasks._tasks import TASKS, make_model
 from throughtime.cli.train import _show
 from throughtime.cli.train._batches import batches_of, batches_to_quote, streams_to_measure, windows_of
 from throughtime.cli.train._look import Finished, look_back
+from throughtime.train._lost_workers import lost_workers_told
 
 LONGEST_HORIZON = 24
 # Steps between two checkpoints: those of an epoch, within these bounds.
@@ -69,10 +72,10 @@ def start(
     device: torch.device,
 ) -> None:
     """Look at the file, choose what was not said, and train."""
-    with tt.train.workers(device=device) as worker:
-        if out is not None and worker.is_first:
-            _runs.check_free(out)
+    with tt.train.workers(device=device) as worker, ExitStack() as held:
         console = Console(highlight=False, quiet=not worker.is_first)
+        if out is not None and worker.is_first:
+            _check_out(out, console)
         path = file or EMBEDDED
         # Before anything is read: what changes from here on is not what was learned from.
         data = fingerprint(path)
@@ -98,9 +101,17 @@ def start(
         parts, missing = parts_as_json(examples), missing_cells(found, layout)
         plan = Plan(path.absolute(), said, seed, examples.layout, sizes, chosen, data, parts, missing)
         check(plan, examples, learned)
-        folder = _new_folder(out, plan, worker)
+        folder = _new_folder(out, plan, worker, held, console)
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
+
+
+def _check_out(out: Path, console: Console) -> None:
+    """The folder is free; of one that another training writes to, say so."""
+    with ExitStack() as held:
+        if (out / _runs.LOCK).exists():
+            held.enter_context(_runs.locked(out, _warning_on(console)))
+        _runs.check_free(out)
 
 
 def reading(console: Console, path: Path) -> AbstractContextManager[Any]:
@@ -133,6 +144,7 @@ def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
             expected=f"less than {longest}, the steps of the longest to learn from",
             fix="Leave it out for a good default.",
         )
+    check_fits_memory(plan.layout, plan.shape)
     make_model(plan.layout, plan.shape)
     try:
         batches_of(examples, learned, plan.recipe, plan.seed)
@@ -140,25 +152,31 @@ def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
         raise Mistake(str(error)) from None
 
 
-def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker) -> Path:
-    """A folder with `run.json` in it, the same for all workers: the first one chooses and makes it."""
+def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker, held: ExitStack, console: Console) -> Path:
+    """A folder with `run.json` in it, the same for all workers: the first one chooses, makes and locks it."""
     chosen = [Path()]
     if worker.is_first:
-        chosen = [out or _runs.free_folder(plan.file.stem)]
-        _runs.make_folder(chosen[0])
+        chosen = [_runs.new_folder(out, plan.file.stem, held, _warning_on(console))]
         _runs.write_run(chosen[0], as_json(plan))
     if worker.size > 1:
         torch.distributed.broadcast_object_list(chosen, src=0)
     return chosen[0]
 
 
+def _warning_on(console: Console) -> Callable[[str], None]:
+    """How the command says what does not stop it."""
+    return lambda message: console.print(Text(f"Warning: {message}", style="yellow"), soft_wrap=True)
+
+
 def go_on(folder: Path, device: torch.device) -> None:
     """Resume the run in a folder: the same file, the same choices, from its last checkpoint."""
-    with tt.train.workers(device=device) as worker:
+    with tt.train.workers(device=device) as worker, ExitStack() as held:
         console = Console(highlight=False, quiet=not worker.is_first)
+        _runs.check_run(folder)
+        if worker.is_first:
+            held.enter_context(_runs.locked(folder, _warning_on(console)))
         values = _runs.read_run(folder)
-        with _runs.understanding(folder):
-            plan = from_json(values)
+        plan = from_json(values)
         if plan.parts is None:
             refuse(
                 f"{folder} was begun by an earlier version",
@@ -180,6 +198,10 @@ def go_on(folder: Path, device: torch.device) -> None:
                 expected="the file as it was",
                 fix="Bring it back as it was, or start a new run without `--resume`.",
             )
+        checkpoint = tt.train.latest_checkpoint(folder)
+        if checkpoint is not None:
+            check_fits_weights(plan.layout, plan.shape, checkpoint / _runs.WEIGHTS)
+        check_fits_memory(plan.layout, plan.shape)
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
 
@@ -188,7 +210,8 @@ def go_on(folder: Path, device: torch.device) -> None:
 def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
     """Whenever a run is interrupted or the disk is full, even before its first checkpoint, its folder is enough."""
     try:
-        yield
+        with lost_workers_told(f"Go on with `{_same_workers()} -m throughtime train --resume {folder}`."):
+            yield
     except KeyboardInterrupt:
         console.print(Text(f"Go on with: throughtime train --resume {folder}"), soft_wrap=True)
         raise
@@ -201,6 +224,13 @@ def saying_how_to_go_on(console: Console, folder: Path) -> Iterator[None]:
             expected="room on the disk, and leave to write",
             fix=f"See to it, then go on with `throughtime train --resume {folder}`.",
         )
+
+
+def _same_workers() -> str:
+    """The torchrun that starts as many workers as there are."""
+    machines = os.environ.get("GROUP_WORLD_SIZE", "1")
+    several = "" if machines == "1" else f" --nnodes {machines} [and what else it had]"
+    return f"torchrun --nproc-per-node {os.environ.get('LOCAL_WORLD_SIZE', '1')}{several}"
 
 
 def read_again(plan: Plan) -> Examples:
