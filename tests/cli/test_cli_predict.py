@@ -166,7 +166,9 @@ def test_weights_of_something_else(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     is_one_line_of_error(call("predict", tmp_path, folder / "g.csv", "--out", "-"), "the weights cannot be read")
     (tmp_path / "run.json").write_text("{}")
-    is_one_line_of_error(call("predict", tmp_path, folder / "g.csv", "--out", "-"), "run.json cannot be read")
+    is_one_line_of_error(
+        call("predict", tmp_path, folder / "g.csv", "--out", "-"), "run.json: `throughtime` is missing"
+    )
 
 
 def write_large(path: Path, megabytes: float) -> None:
