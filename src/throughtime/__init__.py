@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from throughtime import cells, decode, interop, nn, train
     from throughtime._errors import InvalidArgumentError
-    from throughtime.backends import backend
+    from throughtime.backends import backend, threads
     from throughtime.cells import (
         BasicLSTMCell,
         BasicRNNCell,
@@ -76,6 +76,7 @@ __all__ = [
     "static_bidirectional_rnn",
     "static_rnn",
     "static_state_saving_rnn",
+    "threads",
     "train",
     "while_loop",
 ]
