@@ -146,7 +146,7 @@ def deep_filter_net(scale: Scale) -> Model:
     _stand_in("libdf", "DF", "erb", "erb_norm", "unit_norm", "unit_norm_init")
     _stand_in("torchaudio.backend")
     _stand_in("torchaudio.backend.common", "AudioMetaData")
-    import_module("df.config").config.use_defaults()
+    import_module("df.config").config.use_defaults(allow_reload=True)
     bands_of = import_module("df.modules").erb_fb
     # Bands grow with frequency, as on the scale of hearing; all 481 bins are in one of them.
     widths = np.array([2] * 8 + [5] * 8 + [16] * 8 + [37] * 7 + [38])
