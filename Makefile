@@ -6,10 +6,10 @@ PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Workers share the cores: a thread that waits by spinning would take one from another worker.
 PYTEST  := OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses auto --dist worksteal
 SOURCES := src tests tools benchmarks examples
-SUITES  := dense_training ragged_training inference drop_in call_overhead own_cells matrix_cells against_tensorflow \
-           first_call memory parallel_iterations cross_entropy epoch swap_memory
+SUITES  := dense_training ragged_training inference drop_in company real_models call_overhead own_cells matrix_cells \
+           against_tensorflow first_call memory parallel_iterations cross_entropy epoch swap_memory
 
-.PHONY: help setup demo test test-gpu browser sanitize bench-gpu smoke check format coverage bench peers docs goldens clean
+.PHONY: help setup demo test test-gpu browser sanitize bench-gpu smoke check format coverage bench peers company models docs goldens clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -63,7 +63,11 @@ bench: setup  ## measure speed and memory against torch, ONNX Runtime and Tensor
 	$(BIN)/python tools/tables.py
 	$(BIN)/python tools/pictures.py
 
-peers: .venv-peers/onnxruntime/installed .venv-tf/installed  ## install those that `make bench` compares with
+peers: .venv-peers/onnxruntime/installed .venv-tf/installed company models  ## install those that `make bench` compares with
+
+company: .venv-peers/company/installed  ## install packages with an OpenMP runtime of their own, beside .venv's torch
+
+models: .venv-peers/models/installed  ## install the packages of benchmarks/real_models.py, beside .venv's torch
 
 docs: .venv/installed-docs  ## build the documentation into docs/_site; a broken link is an error
 	$(BIN)/zensical build --clean --strict
@@ -91,6 +95,25 @@ clean:  ## remove build products and caches; the environments stay
 	$(PYTHON) -m venv .venv-peers/onnxruntime
 	.venv-peers/onnxruntime/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  'onnxruntime==1.31.*' onnx numpy
+	@touch $@
+
+# An environment that has all of .venv, torch and this package too, and packages of its own.
+BESIDE = $(PYTHON) -m venv $(@D) && printf '%s\n' '$(CURDIR)/src' \
+  $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
+  > $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/beside.pth
+PIP_BESIDE = $(@D)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.venv-peers/company/installed: .venv/installed benchmarks/company.txt
+	$(BESIDE)
+	$(PIP_BESIDE) --requirement benchmarks/company.txt
+	@touch $@
+
+# PyPI's torchaudio has an extension that wants CUDA's libraries; without it, torchaudio does without.
+.venv-peers/models/installed: .venv/installed benchmarks/real_models.txt benchmarks/real_models_alone.txt
+	$(BESIDE)
+	$(PIP_BESIDE) --requirement benchmarks/real_models.txt
+	$(PIP_BESIDE) --no-deps --requirement benchmarks/real_models_alone.txt
+	rm -f $(@D)/lib/python*/site-packages/torchaudio/lib/*.so
 	@touch $@
 
 .venv-tf/installed:

@@ -20,11 +20,22 @@ FLAG = "--in-a-fresh-process"
 Case = dict[str, Any]
 
 
-def ask(script: str, case: Case, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """The answer of a fresh process of `script` to a case."""
+FIRST = "import sys, runpy, {}; sys.path.insert(0, sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
+"""Runs a script after an import."""
+
+
+def ask(
+    script: str,
+    case: Case,
+    environment: dict[str, str] | None = None,
+    python: Path | None = None,
+    first: str = "",
+) -> dict[str, Any]:
+    """The answer of a fresh process of `script` to a case; of another interpreter, with a module imported `first`."""
     message = json.dumps({**case, "threads": torch.get_num_threads()})
+    start = ["-c", FIRST.format(first), str(Path(script).parent)] if first else []
     finished = subprocess.run(
-        [sys.executable, Path(script), FLAG, message],
+        [python or sys.executable, *start, Path(script), FLAG, message],
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,

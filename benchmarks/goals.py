@@ -111,6 +111,11 @@ GOALS: dict[str, tuple[Goal, ...]] = {
         ),
     ),
     "drop-in": (*_dropped_in("dense", 1.3), *_dropped_in("packed", 3.0)),
+    "company": (Goal("beside other OpenMP runtimes, of the ratio alone", "of_alone", "least", 0.95),),
+    "real-models": (
+        Goal("models of published packages, training", "ratio", "geometric mean", 1.8, only=(("mode", "training"),)),
+        Goal("models of published packages, training", "ratio", "least", 0.95, only=(("mode", "training"),)),
+    ),
     "call-overhead": (
         Goal("one call at B1 T1 H16, beyond torch.nn.LSTM", "beyond_us", "most", 100.0, " µs", (("is_a_call", True),)),
     ),

@@ -124,6 +124,33 @@ LAYOUTS: dict[str, Layout] = {
             BACKEND,
         ),
     ),
+    "company": Layout(
+        "Beside packages with an OpenMP runtime of their own",
+        "Times as fast as torch, alone and with the package imported; medians of several processes each.",
+        (
+            CELL,
+            SHAPE,
+            value("company", "company", numeric=False),
+            value("mode", "mode", numeric=False),
+            value("alone", "alone", ".2f"),
+            RATIO,
+            value("of alone", "of_alone", ".2f"),
+            value("runtime", "runtime", numeric=False),
+        ),
+    ),
+    "real-models": Layout(
+        "Models of published packages, accelerated, against plain torch",
+        "`tt.accelerate` of a copy, random weights, the package imported.",
+        (
+            value("model", "cell", numeric=False),
+            value("mode", "mode", numeric=False),
+            OURS,
+            SPREAD,
+            milliseconds("torch ms", "torch"),
+            spread("±", "torch"),
+            RATIO,
+        ),
+    ),
     "call-overhead": Layout(
         "The cost of one small call: LSTM, B1 T1 I16 H16",
         "",

@@ -1,7 +1,7 @@
 """The outside of a peer: finds its interpreter, starts it, and gives it turns like anybody else.
 
-Each peer has an environment of its own, made by `make peers`. `PEER_ONNXRUNTIME` and `PEER_TENSORFLOW` name
-another interpreter that has what is needed.
+Each peer has an environment of its own, made by `make peers`. `PEER_ONNXRUNTIME`, `PEER_TENSORFLOW`, `PEER_COMPANY` and
+`PEER_MODELS` name another interpreter that has what is needed.
 
     python benchmarks/peer.py        says which peers are here
 """
@@ -27,7 +27,11 @@ HERE = Path(__file__).parent
 ENVIRONMENTS = {
     "onnxruntime": HERE.parent / ".venv-peers" / "onnxruntime" / "bin" / "python",
     "tensorflow": HERE.parent / ".venv-tf" / "bin" / "python",
+    "company": HERE.parent / ".venv-peers" / "company" / "bin" / "python",
+    "models": HERE.parent / ".venv-peers" / "models" / "bin" / "python",
 }
+PEERS = "onnxruntime", "tensorflow"
+"""Those that answer; the other environments hold packages for processes of our own."""
 
 REST = 0.1
 """Seconds until its threads sleep: those of ONNX Runtime spin for some 55 ms, and would take a core from the next."""
@@ -118,7 +122,7 @@ def versions(name: str, peer: Peer | None) -> dict[str, str | None]:
 
 
 if __name__ == "__main__":
-    for each in ENVIRONMENTS:
+    for each in PEERS:
         with running(each) as found:
             if found:
                 print(f"{each} {found.version}: {interpreter(each)}")

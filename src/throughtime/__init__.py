@@ -12,7 +12,7 @@ from throughtime._other_names import unknown_attribute
 if TYPE_CHECKING:
     from throughtime import cells, decode, interop, nn, train
     from throughtime._errors import InvalidArgumentError
-    from throughtime.backends import backend
+    from throughtime.backends import backend, threads
     from throughtime.cells import (
         BasicLSTMCell,
         BasicRNNCell,
@@ -78,6 +78,7 @@ __all__ = [
     "static_bidirectional_rnn",
     "static_rnn",
     "static_state_saving_rnn",
+    "threads",
     "train",
     "while_loop",
 ]

@@ -15,6 +15,7 @@ from throughtime.backends._execute import Executable
 from throughtime.backends._host_streams import is_apart
 from throughtime.backends._select import Choice
 from throughtime.backends._steps import Steps
+from throughtime.backends._threads import threads
 from throughtime.compiler import Loop, Node, Program, Section, Value
 
 
@@ -23,7 +24,8 @@ class Plan:
     """How an unroll would run: `print(plan)` is for people.
 
     `backend` runs it, and `reasons` say of each better backend why it does not. `program` is the compiled step (None
-    on the reference), `source` the generated kernels, `memory` what is swapped if anything should be.
+    on the reference), `source` the generated kernels, `memory` what is swapped if anything should be, `threads` which
+    threads run the kernels on CPU if there are several (see `tt.threads`).
     """
 
     backend: str
@@ -33,10 +35,12 @@ class Plan:
     title: str = field(repr=False, default="")
     executable: Executable | None = field(repr=False, default=None)
     memory: str = ""
+    threads: str = ""
 
     def __str__(self) -> str:
         lines = [self.title, f"runs on: {self.backend}"]
         lines += [f"not on {name}: {reason}" for name, reason in self.reasons.items()]
+        lines += [f"threads: {self.threads}"] if self.threads else []
         lines += [f"memory: {self.memory}"] if self.memory else []
         if self.program is not None:
             lines += ["", *_program_lines(self.program, self.executable)]
@@ -58,7 +62,9 @@ def make_plan(choice: Choice, title: str, memory: str = "") -> Plan:
     """The plan behind a choice."""
     loops = [] if choice.executable is None else choice.executable.loops
     source = "\n\n".join(loop.source for loop in loops)
-    return Plan(choice.backend, choice.reasons, choice.program, source, title, choice.executable, memory)
+    workers = threads()
+    several = str(workers) if choice.backend == "numba" and workers.count > 1 else ""
+    return Plan(choice.backend, choice.reasons, choice.program, source, title, choice.executable, memory, several)
 
 
 def swapped_memory(choice: Choice, steps: Steps, device: torch.device) -> str:

@@ -72,12 +72,12 @@ class _Stages:
         self.b, self.plan, self.host, self.matrices, self.header = b, plan, host, matrices, header
         self.rows, self.member = RowWriter(b, plan, host), member
 
-    def emit(self, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
+    def emit(self, arrays: Arrays, rows: Value, back: Value) -> None:
         """All stages for so many rows; products of few rows walk `back` if that is not 0."""
         for stage in self.plan.stages:
             if isinstance(stage, ProductStage):
                 for op in stage.ops:
-                    self._product(op, arrays, rows, edge, back)
+                    self._product(op, arrays, rows, back)
             elif self.member is None:
                 self.rows.emit(stage, arrays, rows)
             else:
@@ -94,7 +94,7 @@ class _Stages:
             }
             self.rows.emit(stage, own, self.b.binary("sub", last, first))
 
-    def _product(self, op: Op, arrays: Arrays, rows: Value, edge: Value, back: Value) -> None:
+    def _product(self, op: Op, arrays: Arrays, rows: Value, back: Value) -> None:
         row, matrix = op.args
         assert isinstance(row, Row)
         assert isinstance(matrix, Matrix)
@@ -107,12 +107,12 @@ class _Stages:
         packed = self.matrices[self.plan.program.matrices.index(matrix)]
         arguments = _Product(left, left_row, packed, integer(matrix.columns), *first, out, array.stride)
         if self.member is None:
-            self._call(op, matrix, arguments, rows, edge, back)
+            self._call(op, matrix, arguments, rows, back)
         else:
             begin, end = self._columns_of_member(self.member, matrix)
             with self.b.when(self.b.compare("slt", begin, end)):
                 own = arguments.between(self.b, begin, end, matrix)
-                self._call(op, matrix, own, rows, edge, back)
+                self._call(op, matrix, own, rows, back)
 
     def _columns_of_member(self, member: Member, matrix: Matrix) -> tuple[Value, Value]:
         """Whole panels."""
@@ -121,9 +121,9 @@ class _Stages:
         begin, end = (self.b.binary("mul", panel, integer(width)) for panel in (first, last))
         return begin, self.b.intrinsic("smin", end, integer(matrix.columns))
 
-    def _call(self, op: Op, matrix: Matrix, product: _Product, rows: Value, edge: Value, back: Value) -> None:
+    def _call(self, op: Op, matrix: Matrix, product: _Product, rows: Value, back: Value) -> None:
         left, left_row, packed, columns, *others = product
-        arguments = (left, left_row, packed, integer(matrix.rows), columns, *others, rows, edge, back)
+        arguments = (left, left_row, packed, integer(matrix.rows), columns, *others, rows, back)
         function = self.header["product_f32" if op.result.dtype == torch.float32 else "product_f64"]
         self.b.void(f"call void {function.text}({', '.join(map(str, arguments))})")
 
@@ -162,7 +162,7 @@ class _Function:
     """A function of the kernel, which finds its arguments in a frame."""
 
     def __init__(self, plan: Plan, host: Host, builder: Builder, *, joint: bool) -> None:
-        self.program, self.layout = plan.program, make_layout(plan, host)
+        self.program, self.layout = plan.program, make_layout(plan)
         self.b, self.frame = builder, builder.parameters["frame"]
         self.header = builder.arguments(self.frame, HEADER, _ADDRESSES)
         self.member = Member(builder, self.header) if joint else None
@@ -210,9 +210,9 @@ class _Function:
         start = b.binary("mul", head["row_first"], head["row_stride"])
         return b.binary("add", b.load("i64", b.advance(head["offset"], step, 8)), start)
 
-    def divide(self, part: Part, place: Value, rows: Value) -> tuple[Arrays, Value]:
-        """The arrays of a part of the scratch memory, and its edge."""
-        b, arrays = self.b, {}
+    def divide(self, part: Part, place: Value, rows: Value) -> Arrays:
+        """The arrays of a part of the scratch memory."""
+        b, arrays = self.b, dict[tuple[str, int], Array]()
         for key, size in part.sizes.items():
             if key[0] != "local":
                 arrays[key] = Array(place, integer(size))
@@ -224,10 +224,10 @@ class _Function:
                 # Every member has its own.
                 arrays[key] = Array(b.advance(place, self.member.number, size), integer(0))
                 place = b.advance(place, self.member.room_for, size)
-        return arrays, place
+        return arrays
 
-    def room_of(self, block: Value) -> tuple[Arrays, Value]:
-        """The arrays in the room of a block, and their edge."""
+    def room_of(self, block: Value) -> Arrays:
+        """The arrays in the room of a block."""
         b, head = self.b, self.header
         number = b.binary("and", block, integer(ROOMS - 1))
         room = b.advance(head["rooms"], b.binary("mul", number, head["room_bytes"]))
@@ -243,7 +243,7 @@ class _Walk(_Function):
         self.stages = _Stages(b, plan, host, self.given("matrix", 0, len(program.matrices)), self.header, self.member)
         rows = b.binary("sub", self.header["row_last"], self.header["row_first"])
         self.fetches = self._is_worth_fetching(rows)
-        self.fixed, self.edge = self.divide(self.layout.step, self.header["scratch"], rows)
+        self.fixed = self.divide(self.layout.step, self.header["scratch"], rows)
         self.fixed |= _constants(self.given("constant", 0, len(program.constants)))
         for index, carry in enumerate(program.carried):
             size = _bytes(carry.before)
@@ -291,7 +291,7 @@ class _Walk(_Function):
                 with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
                     b.void(f"call void @prepare({self.frame}, {block.index})")
             start, steps = self.steps_of(block.index)
-            room, _ = self.room_of(block.index)
+            room = self.room_of(block.index)
             with b.loop(steps, carry=[integer(0)], stem="step") as (counter, (place,)):
                 step, rows = self.step_of(b.binary("add", start, counter.index))
                 with b.when(b.compare("sgt", rows, integer(0))):
@@ -315,7 +315,7 @@ class _Walk(_Function):
     def _emit_step(self, step: Value, rows: Value, fed: Arrays) -> None:
         # To and fro through the panels of a matrix: what a step used last is still near when the next one begins.
         back = self.b.binary("and", step, integer(1))
-        self.stages.emit(self.fixed | self._moving_arrays(step) | fed, rows, self.edge, back)
+        self.stages.emit(self.fixed | self._moving_arrays(step) | fed, rows, back)
 
     def _moving_arrays(self, step: Value) -> Arrays:
         """Arrays with rows for every step, from the rows of this one (or of the one before) on."""
@@ -385,7 +385,7 @@ class _Preparation(_Function):
 
     def write(self) -> Builder:
         b, number = self.b, self.b.parameters["number"]
-        arrays, edge = self.room_of(number)
+        arrays = self.room_of(number)
         arrays |= _constants(self.given("constant", len(self.program.constants)))
         start, steps = self.steps_of(number)
         with b.loop(steps, carry=[integer(0)], stem="gathered") as (gathered, (place,)):
@@ -400,7 +400,7 @@ class _Preparation(_Function):
         if self.member is not None:
             self.member.meet()
         with b.when(b.compare("sgt", total, integer(0))):
-            self.stages.emit(arrays, total, edge, integer(0))
+            self.stages.emit(arrays, total, integer(0))
         return b
 
     def _gather(self, arrays: Arrays, step: Value, place: Value, rows: Value) -> None:

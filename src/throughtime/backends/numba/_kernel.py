@@ -49,7 +49,7 @@ class LoopKernel:
         self.source = write_source(plan, host)
         self.llvm = emit_kernel(plan, host)
         library = load(self.llvm)
-        self._layout = make_layout(plan, host)
+        self._layout = make_layout(plan)
         packers = [make_packer(matrix, host) for matrix in program.given_matrices]
         *panels, packed_bytes = itertools.accumulate((packer.bytes for packer in packers), initial=0)
         dtypes = {matrix.dtype for matrix in program.given_matrices}

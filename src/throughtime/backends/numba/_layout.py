@@ -8,10 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from throughtime.backends.numba._ir import SIZES
-from throughtime.backends.numba._llvm import Host
-from throughtime.backends.numba._plan import Plan, ProductStage
+from throughtime.backends.numba._plan import Plan
 from throughtime.backends.numba._pointwise import MEMORY
-from throughtime.backends.numba._products import PANEL_VECTORS
 from throughtime.compiler._loop import Row
 
 BLOCK_ROWS = 24
@@ -22,14 +20,13 @@ Sizes = dict[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Part:
-    """Arrays with a row for each row of something, and at the end `edge` bytes for each row."""
+    """Arrays with a row for each row of something."""
 
     sizes: Sizes
-    edge: int
 
     def bytes(self, rows: int, members: int = 1) -> int:
         """What so many rows need, for so many threads that walk side by side."""
-        return self._once * members + (self._each + self.edge) * rows
+        return self._once * members + self._each * rows
 
     @cached_property
     def _once(self) -> int:
@@ -47,19 +44,14 @@ class Layout(NamedTuple):
     block: Part
 
 
-def make_layout(plan: Plan, host: Host) -> Layout:
+def make_layout(plan: Plan) -> Layout:
     """The layout for a plan, and for what runs ahead of it."""
-    edge, ahead = PANEL_VECTORS * host.vector_bytes, plan.ahead
+    ahead = plan.ahead
     if ahead is None:
-        return Layout(_part(plan, _own(plan), edge), Part({}, 0))
+        return Layout(Part(_own(plan)), Part({}))
     # What runs ahead reads rows that are gathered; what it stores is kept until the steps of the block are done.
     block = _own(ahead) | _sizes("stream", ahead.program.streams) | _sizes("stored", ahead.program.stored)
-    return Layout(_part(plan, _own(plan), edge), _part(ahead, block, edge))
-
-
-def _part(plan: Plan, sizes: Sizes, edge: int) -> Part:
-    multiplies = any(isinstance(stage, ProductStage) for stage in plan.stages)
-    return Part(sizes, edge if multiplies else 0)
+    return Layout(Part(_own(plan)), Part(block))
 
 
 def _own(plan: Plan) -> Sizes:

@@ -8,6 +8,7 @@ those, meet, do what is pointwise for some rows each, and meet again. Nobody add
 from __future__ import annotations
 
 import ctypes
+import time
 from array import array
 from functools import cache
 from time import perf_counter
@@ -22,8 +23,8 @@ _LATE, _OVER, _MEMBERS = 5, 8, 9
 
 _LOOKS = 20_000
 """About ten microseconds: who waits longer lets others run."""
-_MONOTONIC = 1
-"""The clock that Linux has under this number; there is no team anywhere else."""
+_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
+"""The number of a clock, which differs between systems; one that has none has no team either."""
 _PATIENCE = 4
 """How often somebody may be late before nobody waits for the others any more."""
 _LATE_NANOSECONDS = 200_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 
-from throughtime.backends.numba._ir import SIZES, Builder, Value, integer, module, vector
+from throughtime.backends.numba._ir import SIZES, Builder, Value, element_of, integer, module, suffix, vector
 
 PANEL_VECTORS = 2
 UNROLL = 4
@@ -18,7 +18,7 @@ UNROLL = 4
 Its own instructions are then few beside those that multiply, which matters where something else wants its share of a
 core: the other thread of it, most of all.
 """
-_WHOLE, _NARROW = Value("ptr", "@tiles"), Value("ptr", "@narrow")
+_WHOLE, _WIDE_EDGE, _NARROW_EDGE = (Value("ptr", f"@{table}") for table in ("tiles", "wide_edge", "narrow_edge"))
 _FEW = {1: 4, 2: 3, 3: 2}
 """Panels at a time, for few rows."""
 _WIDE_FEW = {**_FEW, 4: 2}
@@ -30,9 +30,9 @@ _TILE = (
 )  # fmt: skip
 PRODUCT = (
     ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"), ("depth", "i64"), ("columns", "i64"), ("x", "ptr"), ("x_row", "i64"),
-    ("c", "ptr"), ("c_row", "i64"), ("rows", "i64"), ("edge", "ptr"), ("back", "i64"),
+    ("c", "ptr"), ("c_row", "i64"), ("rows", "i64"), ("back", "i64"),
 )  # fmt: skip
-"""`c = x + a @ b`. Every `_row` counts bytes; without `x` the sums start from zero; `edge` has room for one panel.
+"""`c = x + a @ b`. Every `_row` counts bytes; without `x` the sums start from zero.
 
 If `back` is not 0, few rows take the panels from the last to the first, with the same result.
 """
@@ -45,12 +45,15 @@ def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     tiles = dict.fromkeys([*few, *((rows, 1) for rows in range(1, tile_rows + 1))])
     functions = [_tile(f"tile_{rows}_{panels}", rows, panels, lanes, element) for rows, panels in tiles]
     heights = range(1, tile_rows + 1)
-    functions += [_tile(f"narrow_{rows}", rows, 1, lanes, element, vectors=1) for rows in heights]
+    for name, vectors in (("wide_edge", PANEL_VECTORS), ("narrow_edge", 1)):
+        functions += [
+            _tile(f"{name}_{rows}", rows, 1, lanes, element, vectors=vectors, masked=True) for rows in heights
+        ]
     functions.append(_panels(lanes, element, tile_rows, max(most_panels)))
-    functions.append(_product(lanes, element))
+    functions.append(_product(lanes, element, tile_rows))
     width = _MOST * PANEL_VECTORS * lanes
     tables = [f"@zeros = internal constant [{width} x {element}] zeroinitializer, align 64"]
-    for table, name in (("tiles", "tile_{}_1"), ("narrow", "narrow_{}")):
+    for table, name in (("tiles", "tile_{}_1"), ("wide_edge", "wide_edge_{}"), ("narrow_edge", "narrow_edge_{}")):
         names = [f"ptr @{name.format(rows)}" for rows in heights]
         tables.append(f"@{table} = internal constant [{tile_rows} x ptr] [{', '.join(names)}]")
     # A line for each number of rows, with room for as many panels as any of them takes.
@@ -62,15 +65,28 @@ def product_module(element: str, vector_bytes: int, tile_rows: int) -> str:
     return module(functions, globals_=tables)
 
 
-def _tile(name: str, rows: int, panels: int, lanes: int, element: str, *, vectors: int = PANEL_VECTORS) -> Builder:
-    """`rows` rows times `panels` panels of the matrix, or some of the vectors of one."""
-    b = Builder(name, _TILE, linkage="internal ")
+def _tile(
+    name: str,
+    rows: int,
+    panels: int,
+    lanes: int,
+    element: str,
+    *,
+    vectors: int = PANEL_VECTORS,
+    masked: bool = False,
+) -> Builder:
+    """`rows` rows times `panels` panels of the matrix, or some of the vectors of one.
+
+    If `masked`, only `last` lanes of the last vector are columns of the matrix: others are neither read nor written.
+    """
+    b = Builder(name, (*_TILE, ("last", "i64")) if masked else _TILE, linkage="internal ")
     p = b.parameters
     kind, size = vector(lanes, element), SIZES[element]
     width = lanes * size
     places = range(vectors * panels)
+    masks = {places[-1]: _first_lanes(b, p["last"], lanes)} if masked else {}
     starts = [b.advance(p["x"], b.binary("mul", p["x_row"], integer(row))) for row in range(rows)]
-    sums = [b.load(kind, b.advance(start, place * width)) for start in starts for place in places]
+    sums = [_load(b, kind, b.advance(start, place * width), masks.get(place)) for start in starts for place in places]
     lefts = [b.advance(p["a"], b.binary("mul", p["a_row"], integer(row))) for row in range(rows)]
     rights = [b.advance(p["b"], b.binary("mul", p["b_panel"], integer(panel))) for panel in range(panels)]
     values = [*sums, *lefts, *rights]
@@ -90,8 +106,34 @@ def _tile(name: str, rows: int, panels: int, lanes: int, element: str, *, vector
     for row in range(rows):
         out = b.advance(p["c"], b.binary("mul", p["c_row"], integer(row)))
         for place in places:
-            b.store(values[row * len(places) + place], b.advance(out, place * width))
+            _store(b, values[row * len(places) + place], b.advance(out, place * width), masks.get(place))
     return b
+
+
+def _first_lanes(b: Builder, count: Value, lanes: int) -> Value:
+    """A mask of the first `count` lanes."""
+    kind = vector(lanes, "i64")
+    numbers = Value(kind, f"<{', '.join(f'i64 {lane}' for lane in range(lanes))}>")
+    return b.compare("slt", numbers, b.splat(count, lanes))
+
+
+def _load(b: Builder, kind: str, place: Value, mask: Value | None) -> Value:
+    """A vector; zeros where the mask has none."""
+    if mask is None:
+        return b.load(kind, place)
+    name = f"@llvm.masked.load.{suffix(kind)}.p0"
+    b.declarations[name] = f"declare {kind} {name}(ptr, i32, {mask.type}, {kind})"
+    return b.let(kind, f"call {kind} {name}({place}, i32 {SIZES[element_of(kind)]}, {mask}, {kind} zeroinitializer)")
+
+
+def _store(b: Builder, value: Value, place: Value, mask: Value | None) -> None:
+    """Write a vector, or what the mask has of it."""
+    if mask is None:
+        b.store(value, place)
+        return
+    name = f"@llvm.masked.store.{suffix(value.type)}.p0"
+    b.declarations[name] = f"declare void {name}({value.type}, ptr, i32, {mask.type})"
+    b.void(f"call void {name}({value}, {place}, i32 {SIZES[value.element]}, {mask})")
 
 
 def multiply(
@@ -197,8 +239,8 @@ def _call_tile(b: Builder, tile: Value, panel: Value, row: Value, step: int) -> 
     b.void(f"call void {tile.text}({', '.join(map(str, arguments))})")
 
 
-def _product(lanes: int, element: str) -> Builder:
-    """The whole product: whole panels, then the columns that are left, which pass through `edge`."""
+def _product(lanes: int, element: str, tile_rows: int) -> Builder:
+    """The whole product: whole panels, then the columns that are left."""
     b = Builder("product", PRODUCT)
     p = b.parameters
     size = SIZES[element]
@@ -207,22 +249,33 @@ def _product(lanes: int, element: str) -> Builder:
     b_panel = b.binary("mul", p["depth"], integer(width * size))
     none = b.compare("eq", p["x"], Value("ptr", "null"))
     x = b.select(none, Value("ptr", "@zeros"), p["x"]), b.select(none, integer(0), p["x_row"])
+    x_step = b.select(none, integer(0), integer(width * size))
     with b.when(b.compare("sgt", panels, integer(0))):
-        x_step = b.select(none, integer(0), integer(width * size))
         _call_panels(b, p["b"], b_panel, x, (p["c"], p["c_row"]), panels, x_step, _WHOLE)
     with b.when(b.compare("sgt", rest, integer(0))):
-        edge, tail = (p["edge"], integer(width * size)), b.binary("mul", panels, integer(width * size))
-        clean = b.binary("mul", p["rows"], integer(width * size))
-        b.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        b.void(f"call void @llvm.memset.p0.i64({p['edge']}, i8 0, {clean}, i1 false)")
-        with b.when(b.compare("ne", p["x"], Value("ptr", "null"))):
-            _copy_block(b, (b.advance(p["x"], tail), p["x_row"]), edge, rest, element)
+        before = b.binary("mul", panels, integer(width * size))
+        x = b.advance(x[0], b.binary("mul", panels, x_step)), x[1]
+        out = b.advance(p["c"], before), p["c_row"]
         last = b.advance(p["b"], b.binary("mul", panels, b_panel))
-        # Half of the last panel may be nothing but zeros.
-        tiles = b.select(b.compare("sle", rest, integer(lanes)), _NARROW, _WHOLE)
-        _call_panels(b, last, b_panel, edge, edge, integer(1), integer(0), tiles)
-        _copy_block(b, edge, (b.advance(p["c"], tail), p["c_row"]), rest, element)
+        _edge(b, last, b_panel, x, out, rest, lanes, tile_rows)
     return b
+
+
+def _edge(
+    b: Builder, matrix: Value, b_panel: Value, x: _Rows, c: _Rows, columns: Value, lanes: int, tile_rows: int
+) -> None:
+    """All rows times the columns that do not fill a panel, in tiles of nearly the same height."""
+    p = b.parameters
+    is_narrow = b.compare("sle", columns, integer(lanes))
+    tiles = b.select(is_narrow, _NARROW_EDGE, _WIDE_EDGE)
+    last = b.select(is_narrow, columns, b.binary("sub", columns, integer(lanes)))
+    blocks, height, extra = _parts(b, p["rows"], integer(tile_rows))
+    with b.loop(blocks, carry=[integer(0)], stem="edge") as (block, (row,)):
+        tile, rows = _tile_of(b, tiles, block.index, height, extra)
+        a, sums, out = (b.advance(start, b.binary("mul", row, step)) for start, step in ((p["a"], p["a_row"]), x, c))
+        arguments = (a, p["a_row"], matrix, b_panel, p["depth"], sums, x[1], out, c[1], last)
+        b.void(f"call void {tile.text}({', '.join(map(str, arguments))})")
+        block.feed(row, b.binary("add", row, rows))
 
 
 _Rows = tuple[Value, Value]
@@ -235,13 +288,3 @@ def _call_panels(
     p = b.parameters
     arguments = (p["a"], p["a_row"], matrix, b_panel, p["depth"], *x, *c, panels, p["rows"], x_step, p["back"], tiles)
     b.void(f"call void @panels({', '.join(map(str, arguments))})")
-
-
-def _copy_block(b: Builder, source: _Rows, out: _Rows, columns: Value, element: str) -> None:
-    """The columns of the last panel that the matrix really has, for all rows."""
-    size = SIZES[element]
-    with b.loop(b.parameters["rows"], stem="copied") as (row, _):
-        here, there = (b.advance(start, b.binary("mul", row.index, bytes_)) for start, bytes_ in (source, out))
-        with b.loop(columns, stem="one") as (column, _):
-            number = b.load(element, b.advance(here, column.index, size))
-            b.store(number, b.advance(there, column.index, size))

@@ -1,4 +1,4 @@
-"""The threads of torch itself, where they can be had: those of its OpenMP library.
+"""The threads of torch itself, where they can be had: those of the OpenMP runtime that it is bound to.
 
 They wait for the next piece of work by looking out for it, before a loop and after it. Threads of our own would have to
 share the cores with them, and both would be half as fast. All of them are called every time, as torch does it: those
@@ -7,17 +7,16 @@ that are left out once, the library ends, and the next who wants them waits unti
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from throughtime._fork import after_fork
 from throughtime.backends.numba._library import load
+from throughtime.backends.numba._openmp import Parallel, torch_runtime
 
 # What every thread of the team runs: its share of the calls. The list has the function to call, those that tell a
 # thread's number and the size of the team, how many calls there are, and the argument of each.
@@ -78,14 +77,14 @@ _COUNT = 3
 
 @dataclass(frozen=True)
 class Team:
-    """The OpenMP library of torch."""
+    """The OpenMP runtime of torch."""
 
     library: object
     share: int
     share_at_once: int
     number: int
     size: int
-    parallel: Callable[[int, int, int, int], None]
+    parallel: Parallel
 
     def calls(self, function: int, arguments: Sequence[int]) -> array[int]:
         """Calls of the function at an address, one for each argument, for `run_calls`."""
@@ -112,31 +111,13 @@ class Team:
 
 @functools.cache
 def team() -> Team | None:
-    """The team of torch's threads; None where there is no such library, or not of a kind that we know."""
-    path = _openmp_library()
-    if path is None:
+    """The team of torch's threads; None where its runtime cannot be used (`_openmp.torch_runtime` says why)."""
+    runtime = torch_runtime()
+    if isinstance(runtime, str):
         return None
-    openmp = ctypes.CDLL(path)
-    if not all(hasattr(openmp, name) for name in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")):
-        return None
-    number, size = (
-        ctypes.cast(getattr(openmp, f"omp_get_{what}"), ctypes.c_void_p).value or 0
-        for what in ("thread_num", "num_threads")
-    )
-    parallel = openmp.GOMP_parallel
-    parallel.restype, parallel.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     library = load(_ASSEMBLY)
     share, share_at_once = map(library.address, ("share", "share_at_once"))
-    return Team(library, share, share_at_once, number, size, parallel)
-
-
-def _openmp_library() -> str | None:
-    """The file of the OpenMP library in this process: torch has loaded it."""
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return None
-    files = {line.split()[-1] for line in maps.read_text().splitlines() if "/" in line}
-    return next((file for file in sorted(files) if Path(file).name.startswith("libgomp")), None)
+    return Team(library, share, share_at_once, runtime.thread_number, runtime.team_size, runtime.parallel)
 
 
 _forked = False

@@ -17,18 +17,18 @@ from throughtime.backends.numba._library import load, product_address
 from throughtime.backends.numba._llvm import Host, host
 from throughtime.backends.numba._over_rows import WORTH_A_THREAD, Rows
 from throughtime.backends.numba._packer import Packer, Packing, make_packer
-from throughtime.backends.numba._products import PANEL_VECTORS, PRODUCT
+from throughtime.backends.numba._products import PRODUCT
 from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import Matrix
 
 _BLOCK = 48
 """Rows at a time: they stay in a near cache while all panels of a matrix pass."""
 
-FRAME = ("count", "columns", "out", "out_row", "edge", "product", "parts", "table")
+FRAME = ("count", "columns", "out", "out_row", "product", "parts", "table")
 """What a call is told: `count` rows of `columns` numbers; every `_row` counts bytes."""
 PART = ("a", "a_row", "b", "depth")
 """Rows of `depth` numbers, and the panels of a matrix."""
-_POINTERS = frozenset({"out", "edge", "product", "table", "a", "b"})
+_POINTERS = frozenset({"out", "product", "table", "a", "b"})
 
 
 class Placed(NamedTuple):
@@ -50,9 +50,8 @@ def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequen
     together = team() if is_usable() else None
     worth = count * columns * sum(matrix.rows for matrix in matrices) // WORTH_A_THREAD
     threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth, count))
-    edge_bytes = min(_BLOCK, count) * PANEL_VECTORS * machine.vector_bytes
     (call, address), product = _code(), product_address(dtype, machine)
-    with Scratch(packed_bytes + threads * edge_bytes) as place:
+    with Scratch(packed_bytes) as place:
         jobs = [
             packer.job(matrix.start, matrix.down, matrix.across, place + panel)
             for packer, matrix, panel in zip(packers, matrices, panels, strict=True)
@@ -65,8 +64,7 @@ def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequen
             for one, panel in zip(rows, panels, strict=True):
                 table.extend((one.start + first * one.row, one.row, place + panel, one.width))
             head = (last - first, columns, out.start + first * out.row, out.row)
-            edge = place + packed_bytes + thread * edge_bytes
-            frames.append(array("q", (*head, edge, product, len(rows), table.buffer_info()[0])))
+            frames.append(array("q", (*head, product, len(rows), table.buffer_info()[0])))
             # As long as it is read.
             tables.append(table)
         if together is not None and threads > 1:
