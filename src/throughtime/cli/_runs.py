@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from throughtime._json_files import read_json
 from throughtime.cli._mistakes import refuse
 
 FIX = "Give the folder that `throughtime train` wrote."
@@ -64,7 +65,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         got = f"no {RUN} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
         refuse(f"{folder} is not a run", got=got, expected="the folder of a training run", fix=FIX)
     with understanding(folder):
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = read_json(path)
         if not {"layout", "shape", "recipe"} <= values.keys():
             raise KeyError
         return values

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from throughtime._errors import InvalidArgumentError, problem, shape_of
 from throughtime._files import sync_file, sync_folder, whole
+from throughtime._json_files import read_json
 from throughtime.train._codec import decode, encode
 
 MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
@@ -146,12 +147,16 @@ class Checkpoints:
             state: dict[str, Any] = decode(words, tensors)
         except KeyError as error:
             raise self._unreadable(path / TENSORS, f"no tensor {error}") from None
+        except (TypeError, ValueError):
+            raise self._unreadable(path / STATE, "something else than the state of a training") from None
+        if not isinstance(state, dict):
+            raise self._unreadable(path / STATE, "something else than the state of a training")
         return self._read(path / MODEL), best, state
 
     def _read(self, path: Path) -> Any:
         """A file of a checkpoint."""
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.name == STATE else load_file(path)
+            return read_json(path) if path.name == STATE else load_file(path)
         except (OSError, SafetensorError, ValueError) as error:
             raise self._unreadable(path, error) from None
 

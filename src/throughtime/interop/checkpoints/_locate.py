@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from throughtime._errors import problem, type_name
+from throughtime._file_limits import STATE_BYTES
 from throughtime.interop.checkpoints._damage import missing_file
 
 STATE = "checkpoint"
-_LATEST = re.compile(rb'^\s*(all_)?model_checkpoint_paths?\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_LATEST = re.compile(rb'^[ \t]*(all_)?model_checkpoint_paths?\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 # What the names of its files add to a checkpoint's; a state has question marks for the numbers of several.
 _ENDING = re.compile(r"(\.index|\.meta|\.data-\d{5}-of-\d{5}|-(\d{5}|\?{5})-of-\d{5})$")
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
@@ -62,7 +63,12 @@ def read_state(path: Path) -> list[tuple[bool, str]]:
     """The checkpoints that a state names, each with whether it is in the list of all of them."""
     if not _is(path.is_file):
         return []
-    return [(bool(every), _unescaped(name)) for every, name in _LATEST.findall(path.read_bytes())]
+    with path.open("rb") as file:
+        state = file.read(STATE_BYTES + 1)
+    if len(state) > STATE_BYTES:
+        got, expected = f"more than {STATE_BYTES:,} bytes", f"a list of checkpoints of at most {STATE_BYTES:,} bytes"
+        raise ValueError(problem(f"{path} is too large", got=got, expected=expected, fix="Name a checkpoint itself."))
+    return [(bool(every), _unescaped(name)) for every, name in _LATEST.findall(state)]
 
 
 def _unescaped(name: bytes) -> str:
