@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import struct
 import zipfile
@@ -22,7 +23,19 @@ from throughtime.interop.checkpoints._slices import Slice
 from throughtime.interop.checkpoints._table import FOOTER, MAGIC
 from throughtime.interop.checkpoints._wire import field, fixed, varint
 
-Draw = random.Random
+
+class Draw(random.Random):
+    """A generator of one input; some inputs are hardly damaged, so that readers are tried beyond their first check."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.level = self.choice((0.0, 0.2, 0.2, 1.0))
+
+    def odd(self, share: float) -> bool:
+        """Whether to do something wrong, which is done in this share of the most damaged inputs."""
+        return self.random() < share * self.level
+
+
 NUMBERS = [0, 1, 2, 3, 7, 8, 63, 64, 127, 128, 255, 256, 1000, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32]
 NUMBERS += [2**40, 10**12, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 CELLS = [
@@ -116,7 +129,7 @@ def damaged(data: bytes, draw: Draw) -> bytes:
 
 def maybe(data: bytes, draw: Draw, share: float = 0.3) -> bytes:
     """Damaged bytes, or the same."""
-    return damaged(data, draw) if draw.random() < share else data
+    return damaged(data, draw) if draw.odd(share) else data
 
 
 # TensorFlow's checkpoints
@@ -145,28 +158,27 @@ def extent(start: int, length: int) -> bytes:
 
 def entry(draw: Draw, size: int, slices: Sequence[Slice] = ()) -> bytes:
     """What an index says of a variable of `size` float32 numbers: mostly the truth."""
-    said = shape(draw) if draw.random() < 0.2 else field(2, field(1, size))
-    found = field(1, draw.choice((1, 1, 1, 2, 3, 7, 9, 99))) + field(2, said) + field(3, draw.choice((0, 0, 0, 1)))
-    found += (
-        field(4, draw.choice((0, 0, 4, draw.choice(NUMBERS)))) + field(5, 4 * size) + fixed(6, draw.getrandbits(32))
-    )
+    said = shape(draw) if draw.odd(0.2) else field(2, field(1, size))
+    kind = draw.choice((2, 3, 7, 9, 99)) if draw.odd(0.3) else 1
+    found = field(1, kind) + field(2, said) + field(3, int(draw.odd(0.1)))
+    found += field(4, draw.choice((4, *NUMBERS)) if draw.odd(0.2) else 0) + field(5, 4 * size)
+    # The file of the numbers holds zeros.
+    found += fixed(6, draw.getrandbits(32) if draw.odd(0.2) else masked(crc32c(bytes(4 * size))))
     for each in slices:
         pairs = zip(each.starts, each.lengths, strict=True)
         found += field(7, b"".join(extent(start, length) for start, length in pairs))
-    return maybe(found, draw, 0.1) + (message(draw) if draw.random() < 0.1 else b"")
+    return maybe(found, draw, 0.1) + (message(draw) if draw.odd(0.2) else b"")
 
 
 def block(entries: Sequence[tuple[bytes, bytes]], draw: Draw) -> bytes:
     """Keys and values; what keys are said to share is now and then untrue."""
     found, before = bytearray(), b""
     for key, value in entries:
-        shared = 0
-        while shared < min(len(before), len(key)) and before[shared] == key[shared]:
-            shared += 1
-        if draw.random() < 0.05:
+        shared = len(os.path.commonprefix([before, key]))  # noqa: RUF071 - of bytes
+        if draw.odd(0.05):
             shared = draw.randrange(shared + 1)
         sizes = [shared, len(key) - shared, len(value)]
-        if draw.random() < 0.02:
+        if draw.odd(0.02):
             sizes[draw.randrange(3)] = draw.choice(NUMBERS)
         found += b"".join(map(varint, sizes)) + key[shared:] + value
         before = key
@@ -181,7 +193,7 @@ def compressed(data: bytes, draw: Draw) -> bytes:
         if at and draw.random() < 0.4:
             offset = draw.choice((1, at, draw.randrange(1, at + 1)))
             piece = (data[at - offset : at] * length)[:length]
-            if piece == data[at : at + length] or draw.random() < 0.05:
+            if piece == data[at : at + length] or draw.odd(0.05):
                 found += bytes([(length - 1) << 2 | 3]) + offset.to_bytes(4, "little")
                 at += length
                 continue
@@ -203,7 +215,7 @@ def table(blocks: Sequence[tuple[bytes, bytes]], draw: Draw) -> bytes:
 
     for last, content in blocks:
         index.append((last, put(content)))
-    if index and draw.random() < 0.05:
+    if index and draw.odd(0.05):
         index *= draw.choice((2, 200))
     handles = put(block([], draw)) + put(block(index, draw))
     return maybe(bytes(found) + handles.ljust(FOOTER - len(MAGIC), b"\0")[: FOOTER - len(MAGIC)] + MAGIC, draw, 0.1)
@@ -212,20 +224,19 @@ def table(blocks: Sequence[tuple[bytes, bytes]], draw: Draw) -> bytes:
 def index_file(draw: Draw) -> bytes:
     """The index of a checkpoint of version 2."""
     header = (
-        field(1, draw.choice((1, 1, 1, 0, 2, 10**6))) + field(2, draw.choice((0, 0, 0, 0, 1))) + field(3, field(1, 1))
+        field(1, draw.choice((0, 2, 10**6)) if draw.odd(0.2) else 1)
+        + field(2, int(draw.odd(0.1)))
+        + field(3, field(1, 1))
     )
     entries = {b"": maybe(header, draw, 0.1)}
     for number in range(draw.randrange(1, 6)):
-        name = (
-            f"rnn/layer_{number}/kernel"
-            if draw.random() < 0.95
-            else draw.choice(("", "\x7f", "_CHECKPOINTABLE_OBJECT_GRAPH"))
-        )
+        odd = draw.choice(("", "\x7f", "_CHECKPOINTABLE_OBJECT_GRAPH"))
+        name = odd if draw.odd(0.1) else f"rnn/layer_{number}/kernel"
         cuts = [Slice((2 * part,), (2,)) for part in range(draw.choice((0, 0, 0, 1, 3)))]
         entries[name.encode()] = entry(draw, 2 * len(cuts) or 4, cuts)
         entries |= {each.key(name): entry(draw, 2) for each in cuts}
-    if draw.random() < 0.05:
-        entries |= {b"k" * 2000 + bytes([number >> 8, number & 255]): b"" for number in range(draw.choice((10, 3000)))}
+    if draw.odd(0.05):
+        entries |= {b"k" * 2000 + bytes([number >> 8, number & 255]): b"" for number in range(draw.choice((10, 300)))}
     ordered = sorted(entries.items())
     return table([(ordered[-1][0] + b"\xff", block(ordered, draw))], draw)
 
@@ -236,12 +247,14 @@ def version1_file(draw: Draw) -> bytes:
     for number in range(draw.randrange(1, 5)):
         name, count = f"v{number}", draw.choice((1, 1, 2, 3))
         cuts = [Slice((2 * part,), (2,)) for part in range(count)] if count > 1 else [Slice((0,), (-1,))]
-        said = field(2, field(1, 2 * count)) if draw.random() < 0.9 else shape(draw)
-        variable = field(1, name.encode()) + field(2, said) + field(3, draw.choice((1, 1, 1, 3, 7, 9, 10, 14)))
-        for each in cuts if draw.random() < 0.9 else ():
+        said = field(2, field(1, 2 * count)) if not draw.odd(0.2) else shape(draw)
+        variable = (
+            field(1, name.encode()) + field(2, said) + field(3, draw.choice((3, 7, 9, 10, 14)) if draw.odd(0.5) else 1)
+        )
+        for each in () if draw.odd(0.1) else cuts:
             variable += field(4, extent(each.starts[0], each.lengths[0]))
             numbers = maybe(np.arange(2, dtype=np.float32).tobytes(), draw, 0.1)
-            held = field(1, 1) + field(draw.choice((5, 5, 5, 4, 7, 8, 10, 13)), numbers)
+            held = field(1, 1) + field(draw.choice((4, 7, 8, 10, 13)) if draw.odd(0.4) else 5, numbers)
             values[each.key(name)] = field(2, field(1, name.encode()) + field(3, held))
         described += field(1, maybe(variable, draw, 0.1))
     entries = [(b"", field(1, maybe(described, draw, 0.1))), *sorted(values.items())]
@@ -271,10 +284,10 @@ def csv_file(draw: Draw) -> bytes:
         draw.sample(NAMES, min(width, len(NAMES))) if draw.random() < 0.7 else [f"c{place}" for place in range(width)]
     )
     pools = [draw.sample(CELLS, draw.choice((1, 2, 5))) for _ in names]
-    if draw.random() < 0.5:
+    if not draw.odd(0.7):
         pools = [[str(draw.randrange(4)), str(draw.random())] if draw.random() < 0.6 else pool for pool in pools]
     rows = [[draw.choice(pool) for pool in pools] for _ in range(draw.choice((0, 1, 4, 12, 40)))]
-    if rows and draw.random() < 0.1:
+    if rows and draw.odd(0.1):
         rows[-1] = rows[-1][:-1]
     text = end.join(comma.join(row) for row in [names, *rows]) + draw.choice(("", end))
     return maybe(draw.choice((b"", b"", b"\xef\xbb\xbf")) + text.encode("utf-8"), draw)
@@ -288,15 +301,17 @@ def text_file(draw: Draw) -> bytes:
 
 def array_file(draw: Draw, sides: tuple[int, ...]) -> bytes:
     """An array as numpy stores it; its header may claim anything."""
-    dtype = draw.choice(("<f4", "<f8", "<i8", "|i1", "<U3", "|S2", "<M8[D]", "|b1", "<f2", ">i4", "|O", "<c8", "<U0"))
-    claimed, stored = sides, np.zeros(sides, dtype if dtype not in ("|O", "<U0") else "<f4").tobytes()
-    if draw.random() < 0.15:
+    dtype = draw.choice(("<f4", "<f8", "<i8", "|i1", "<U3", "|S2", "<M8[D]", "|b1", "<f2", ">i4"))
+    if draw.odd(0.2):
+        dtype = draw.choice(("|O", "<c8", "<U0", "|V4", "<m8[s]"))
+    claimed, stored = sides, np.zeros(sides, dtype if dtype not in ("|O", "<U0", "|V4") else "<f4").tobytes()
+    if draw.odd(0.3):
         claimed = tuple(draw.choice((side, draw.choice(NUMBERS), -1)) for side in sides) + draw.choice(
             ((), (5,), (10**7,))
         )
-    header = f"{{'descr': {dtype!r}, 'fortran_order': {draw.random() < 0.05}, 'shape': {claimed!r}, }}\n"
+    header = f"{{'descr': {dtype!r}, 'fortran_order': {draw.odd(0.1)}, 'shape': {claimed!r}, }}\n"
     head = maybe(header.encode(), draw, 0.05)
-    magic = draw.choice((b"\x01\x00",) * 8 + (b"\x02\x00", b"\x03\x00", b"\x09\x00"))
+    magic = draw.choice((b"\x02\x00", b"\x03\x00", b"\x09\x00")) if draw.odd(0.2) else b"\x01\x00"
     size = struct.pack("<H" if magic[0] == 1 else "<I", len(head))
     return maybe(b"\x93NUMPY" + magic + size + head + stored, draw, 0.05)
 
@@ -314,7 +329,7 @@ def npz_file(draw: Draw) -> bytes:
     }
     arrays = {name: array_file(draw, sides[name]) for name in draw.sample(sorted(sides), draw.choice((1, 2, 3)))}
     if draw.random() < 0.8:
-        numbers = [draw.choice(NUMBERS) % 2**63 for _ in lengths] if draw.random() < 0.05 else lengths
+        numbers = [draw.choice(NUMBERS) % 2**63 for _ in lengths] if draw.odd(0.1) else lengths
         stored = io.BytesIO()
         np.save(stored, np.array(numbers, np.int64))
         arrays["lengths"] = stored.getvalue()
@@ -366,7 +381,7 @@ def parquet_seeds() -> list[bytes]:
 def parquet_file(draw: Draw) -> bytes:
     """A Parquet file, damaged, most of all in its footer."""
     seed = draw.choice(parquet_seeds())
-    if draw.random() < 0.1:
+    if not draw.odd(3.0):
         return seed
     footer = 8 + int.from_bytes(seed[-8:-4], "little")
     if draw.random() < 0.6:
@@ -392,9 +407,9 @@ def changed_node(value: Any, draw: Draw) -> Any:
 
 def json_file(value: Any, draw: Draw) -> bytes:
     """A JSON file, changed in its structure or in its bytes."""
-    if draw.random() < 0.01:
+    if draw.odd(0.01):
         return b"[" * 100_000
-    for _ in range(draw.choice((0, 1, 1, 2))):
+    for _ in range(draw.choice((1, 1, 2)) if draw.odd(3.0) else 0):
         value = changed_node(value, draw)
     return maybe(json.dumps(value).encode(), draw, 0.2)
 
@@ -409,14 +424,13 @@ def safetensors_file(draw: Draw) -> bytes:
     at = 0
     for name in draw.sample(names, draw.randrange(4)):
         sides = [
-            draw.choice((0, 1, 2, 3, draw.choice(NUMBERS) if draw.random() < 0.1 else 4))
-            for _ in range(draw.randrange(4))
+            draw.choice((0, 1, 2, 3, draw.choice(NUMBERS) if draw.odd(0.2) else 4)) for _ in range(draw.randrange(4))
         ]
         size = min(4 * int(np.prod([float(side) for side in sides])), 4000)
         header[name] = {"dtype": draw.choice(kinds), "shape": sides, "data_offsets": [at, at + size]}
         at += size
     head = json_file(header, draw)
-    length = draw.choice(NUMBERS) if draw.random() < 0.05 else len(head)
+    length = draw.choice(NUMBERS) if draw.odd(0.1) else len(head)
     return maybe(length.to_bytes(8, "little") + head + bytes(at), draw, 0.1)
 
 

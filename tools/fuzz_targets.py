@@ -78,6 +78,9 @@ def _read_version1(data: bytes, folder: Path, draw: Draw) -> None:
 
 def _read_state(data: bytes, folder: Path, draw: Draw) -> None:
     (folder / "checkpoint").write_bytes(data)
+    if not (folder / "model.ckpt.index").exists():
+        tt.interop.save_tf_checkpoint(tt.BasicRNNCell(2, input_size=1), folder / "model.ckpt")
+        (folder / "checkpoint").write_bytes(data)
     _read_checkpoint(folder, draw)
 
 

@@ -32,12 +32,14 @@ DELIMITERS = ",;\t|"
 _Row = TypeVar("_Row")
 _BLOCK = 1 << 16
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# One cell may be a document, as long as a row may be.
-csv.field_size_limit(ROW_BYTES)
+# One cell may be a document: rows have a limit, which is noticed first.
+csv.field_size_limit(2 * ROW_BYTES)
 
 
 class CsvTable(File):
     """A text file of rows; the delimiter is the one that the header line uses most. Spaces around a cell are none."""
+
+    delimiter = ","
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

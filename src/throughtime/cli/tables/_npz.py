@@ -46,6 +46,8 @@ _DAMAGE = (
     SyntaxError,
     RuntimeError,
 )
+# Numbers that stand for half a character.
+_SURROGATES = 0xD800, 0xDFFF
 SCHEMA = "`lengths` [S], arrays by step [sum of lengths, ...] or padded [S, T, ...], and arrays by sequence [S]"
 
 
@@ -256,8 +258,17 @@ def _plain(values: Values) -> Values:
     """Numbers as they are; text and booleans as text, like every other table's."""
     if values.dtype.kind in "iuf":
         return values
+    if values.dtype.kind == "U":
+        _check_characters(values)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
     return np.array(
         [str(value) for value in (values.astype(str) if values.dtype.kind == "M" else values).tolist()], object
     )
+
+
+def _check_characters(values: Values) -> None:
+    """Numpy believes what a file says: numbers that are no characters would only be noticed deep inside of Python."""
+    codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
+    if ((codes > sys.maxunicode) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
+        raise ValueError("text with numbers that are no characters")

@@ -30,7 +30,7 @@ class ParquetTable(File):
         """The rows, counted from 1."""
         first = 1
         for batch in self._batches():
-            columns = {name: self._values(name, batch.column(place)) for place, name in enumerate(self.columns)}
+            columns = {name: self._column(name, batch.column(place)) for place, name in enumerate(self.columns)}
             yield Piece(columns, np.arange(first, first + batch.num_rows))
             first += batch.num_rows
 
@@ -41,7 +41,7 @@ class ParquetTable(File):
             # Texts as places in a list of different ones: a text that comes a million times is in memory once.
             texts = self._texts(self._file().schema_arrow)
             yield from self._file(texts).iter_batches(batch_size=max(1, CELLS // len(self.columns)))
-        except (ArrowException, OSError) as error:
+        except (ArrowException, OSError, ValueError) as error:
             self._refuse(error)
 
     def _texts(self, schema: Any) -> list[str]:
@@ -62,8 +62,11 @@ class ParquetTable(File):
                 fix="Run `pip install throughtime[parquet]`, or save the file as CSV.",
             )
         try:
-            return parquet.ParquetFile(self.path, read_dictionary=[*as_dictionaries])
-        except (ArrowException, OSError) as error:
+            file = parquet.ParquetFile(self.path, read_dictionary=[*as_dictionaries])
+            # What is no schema of pyarrow's raises here, and not where it is used.
+            file.schema_arrow.names  # noqa: B018
+            return file
+        except (ArrowException, OSError, ValueError) as error:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
@@ -76,6 +79,18 @@ class ParquetTable(File):
             expected="a whole Parquet file",
             fix="Save it again.",
         )
+
+    def _column(self, name: str, column: Any) -> Values:
+        """A column's values; a date that no calendar has, or a text that is none, is a mistake."""
+        try:
+            return self._values(name, column)
+        except (ValueError, OverflowError) as error:
+            refuse(
+                f"{self.path}, column `{name}` cannot be read",
+                got=str(error).partition("\n")[0][:80],
+                expected=f"values of {column.type} that Python has",
+                fix="Correct or leave out the column.",
+            )
 
     def _values(self, name: str, column: Any) -> Values:
         """Numbers stay numbers, a missing one NaN; all else becomes text, a missing one empty."""
