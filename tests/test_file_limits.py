@@ -253,10 +253,16 @@ def numbers(values: object, dtype: type = np.float32) -> bytes:
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((1, 50_000_000), "<f4"), ((10**12,), "<i8"), ((2**62, 2**62, 2**62), "<f8"), ((0, 10**9), "<f4")],
+    [
+        ((1, 50_000_000), "<f4"),
+        ((10**12,), "<i8"),
+        ((2**62, 2**62, 2**62), "<f8"),
+        ((0, 10**9), "<f4"),
+        ((10**12, 2, 0), "<f4"),
+    ],
 )
 def test_arrays_that_claim_more_than_they_hold(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
-    words = ("too many columns",) if 0 in shape else ("`x` of shape", "claims", "and has 0 bytes")
+    words = ("expands to too large a table",) if 0 in shape else ("`x` of shape", "claims", "and has 0 bytes")
     refused(npz(tmp_path / "a.npz", x=array(shape, dtype)), *words)
 
 
@@ -420,3 +426,10 @@ def test_a_line_of_a_history_that_is_no_record(tmp_path: Path, line: str) -> Non
     (tmp_path / "history.jsonl").write_text(f"{line}\n")
     with pytest.raises(tt.InvalidArgumentError, match=r"history.jsonl, line 1 is no record: got .*, expected"):
         tt.train.History.read(tmp_path)
+
+
+def test_all_limits_are_documented() -> None:
+    pages = [Path(__file__).parents[1] / "docs" / name for name in ("command.md", "tensorflow.md")]
+    text = "".join(page.read_text() for page in pages)
+    named = {name: value for name, value in vars(limits).items() if name.isupper() and name != "MIB"}
+    assert [name for name, value in named.items() if f"{value:,}" not in text] == []

@@ -23,6 +23,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -212,7 +213,7 @@ def again(name: str, number: int, seed: int, save: Path | None) -> None:
 
 def guided(name: str, runs: int) -> None:
     """Let coverage of the package guide the mutations of bytes; ends the process."""
-    import atheris  # noqa: PLC0415
+    atheris: Any = import_module("atheris")
 
     with atheris.instrument_imports(include=["throughtime.interop.checkpoints", "throughtime.cli.tables", "zipfile"]):
         import fuzz_targets  # noqa: PLC0415

@@ -98,9 +98,9 @@ def _read_checkpoint(path: Path, draw: Draw) -> None:
             errors.append(error)
     full_names(checkpoint)
     # One variable may be damaged and others not: each error is looked at, the first is handed on.
-    for error in errors:
-        if not all(part in str(error) for part in CLEAR):
-            raise error
+    for found in errors:
+        if not all(part in str(found) for part in CLEAR):
+            raise found
     if errors:
         raise errors[0]
 

@@ -7,6 +7,7 @@ import math
 import struct
 import sys
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -125,7 +126,9 @@ class NpzTable(File):
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             headers = {name: self._header(archive, name) for name in names}
         check_expanded(self.path, sum(header.size * header.dtype.itemsize for header in headers.values()))
-        check_cells(self.path, sum(header.size for header in headers.values()), 1)
+        # A side of 0 takes no bytes, whatever the others are: each of these may become lengths or names.
+        sides = ([max(1, side) for side in header.shape] for header in headers.values())
+        check_cells(self.path, sum(map(math.prod, sides)), 1)
         for name, header in headers.items():
             if header.dtype.kind not in KINDS:
                 self._refuse(f"`{name}` of {KIND_NAMES.get(header.dtype.kind, str(header.dtype))}")
@@ -248,7 +251,10 @@ class _Stream:
 def _read_header(file: IO[bytes]) -> Header:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    with warnings.catch_warnings():
+        # Of a header that Python 2 has written numpy says that it takes longer to read.
+        warnings.simplefilter("ignore", UserWarning)
+        shape, fortran, dtype = read(file)
     if any(side < 0 for side in shape):
         raise ValueError(f"an array of shape {shape}")
     return Header(shape, dtype, fortran and len(shape) > 1)

@@ -13,6 +13,8 @@ from throughtime.interop.checkpoints._damage import missing_file
 
 STATE = "checkpoint"
 _LATEST = re.compile(rb'^[ \t]*(all_)?model_checkpoint_paths?\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_ESCAPED = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 # What the names of its files add to a checkpoint's; a state has question marks for the numbers of several.
 _ENDING = re.compile(r"(\.index|\.meta|\.data-\d{5}-of-\d{5}|-(\d{5}|\?{5})-of-\d{5})$")
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
@@ -72,11 +74,15 @@ def read_state(path: Path) -> list[tuple[bool, str]]:
 
 
 def _unescaped(name: bytes) -> str:
-    """A path as it was before bytes that are no plain text were written as numbers."""
-    try:
-        return name.decode("unicode_escape").encode("latin-1").decode()
-    except UnicodeError:
-        return name.decode(errors="replace")
+    """A path as it was before quotes, and bytes that are no plain text, were escaped as in C."""
+    return _ESCAPED.sub(_unescape, name).decode(errors="replace")
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, letter = found.groups()
+    if octal or hexadecimal:
+        return bytes([int(octal, 8) & 0xFF if octal else int(hexadecimal, 16)])
+    return _LETTERS.get(letter, letter)
 
 
 def _of_prefix(prefix: Path) -> Found | None:
