@@ -1,4 +1,4 @@
-"""Damaged files: what was found with a million of them, each made anew, and a few hundred more of every kind."""
+"""Damaged files: each that `tools/fuzz_readers.py` found something with, made anew, and 150 more of every kind."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import struct
 import zipfile
 from pathlib import Path
 
+from throughtime.cli._archives import open_archive
 from throughtime.cli._mistakes import refuse
 
 # The last bytes of a table of variables, as TensorFlow writes it.
@@ -69,7 +70,7 @@ def _is_pickle(path: Path) -> bool:
     """A bare pickle, or the archive around one."""
     if zipfile.is_zipfile(path):
         try:
-            with zipfile.ZipFile(path) as archive:
+            with open_archive(path) as archive:
                 return any(name.endswith("data.pkl") for name in archive.namelist())
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
             # A damaged archive: what reads it will say so.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 import sys
@@ -17,8 +16,8 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from throughtime._file_limits import ARCHIVE_LIST_BYTES
 from throughtime._words import counted
+from throughtime.cli._archives import open_archive
 from throughtime.cli._mistakes import refuse
 from throughtime.cli.tables._bounds import (
     PIECE_BYTES,
@@ -91,7 +90,7 @@ class NpzTable(File):
 
     def pieces(self) -> Iterator[Piece]:
         """The steps of some sequences at a time: a sequence is never cut."""
-        with self._guarded(), self._archive() as archive:
+        with self._guarded(), open_archive(self.path) as archive:
             streams = {name: _Stream(archive, name, self.headers[name]) for name in self.by_step}
             done, row = 0, 1
             limit = max(1, min(CELLS // len(self.columns), PIECE_BYTES // max(1, self._row_bytes())))
@@ -122,7 +121,7 @@ class NpzTable(File):
 
     def _headers(self) -> dict[str, Header]:
         """Shapes and dtypes of all arrays, without their numbers; what they claim is what the file has."""
-        with self._guarded(), self._archive() as archive:
+        with self._guarded(), open_archive(self.path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             headers = {name: self._header(archive, name) for name in names}
         check_expanded(self.path, sum(header.size * header.dtype.itemsize for header in headers.values()))
@@ -147,18 +146,11 @@ class NpzTable(File):
             header = _read_header(file)
             held = member.file_size - file.tell()
         claimed = header.size * header.dtype.itemsize
-        # Objects are pickled: nobody knows how long they are, and they are refused anyway.
+        # Objects are pickled: their length is not known, and they are refused anyway.
         if header.dtype.kind in KINDS and claimed != held:
             claims = f"{counted_briefly(claimed, 'byte')} and has {counted_briefly(held, 'byte')}"
             raise ValueError(f"`{name}` of shape {header.shape} claims {claims}")
         return header
-
-    @contextmanager
-    def _archive(self) -> Iterator[zipfile.ZipFile]:
-        """The file as a ZIP archive whose list of members is not out of proportion."""
-        with _ListBounded(io.FileIO(self.path)) as file, zipfile.ZipFile(file) as archive:
-            file.most = sys.maxsize
-            yield archive
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -208,24 +200,12 @@ class NpzTable(File):
         return [name] if len(shape) == 1 else [f"{name}_{place}" for place in range(math.prod(shape[1:]))]
 
     def _whole(self, name: str) -> Values:
-        with self._guarded(), self._archive() as archive:
+        with self._guarded(), open_archive(self.path) as archive:
             header = self.headers[name]
             return _Stream(archive, name, header).rows(header.shape[0])
 
     def _refuse(self, got: str, fix: str = "See `throughtime train --help`.") -> NoReturn:
         refuse(f"{self.path} has arrays that do not fit together", got=got, expected=SCHEMA, fix=fix)
-
-
-class _ListBounded(io.BufferedReader):
-    """The bytes of an archive: while its list of members is read, no more at once than such a list may have."""
-
-    most = ARCHIVE_LIST_BYTES
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes."""
-        if size is not None and size > self.most:
-            raise ValueError(f"a list of arrays of {size:,} bytes, which has at most {self.most:,}")
-        return super().read(size)
 
 
 class _Stream:

@@ -62,7 +62,7 @@ class Table:
         return self._kept[1].get(key)
 
     def _check_blocks(self) -> None:
-        """Blocks lie one behind the other, in the order of their keys, so each is read once at most."""
+        """Raise unless blocks fit in the file beside each other, in the order of their keys: then each is read once."""
         if sum(handle.size + TRAILER for handle in self._handles) > self._size:
             raise Damaged("blocks that overlap")
         if any(one > other for one, other in pairwise(self._last_keys)):
