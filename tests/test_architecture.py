@@ -33,8 +33,8 @@ LAYERS = (
     {"backends"},
     {"compiler"},
     {"cells"},
-    {"_classes", "_nest", "_tensors"},
-    {"_errors", "_files", "_fork", "_html", "_other_names", "_words"},
+    {"_classes", "_json_files", "_nest", "_tensors"},
+    {"_errors", "_file_limits", "_files", "_fork", "_html", "_other_names", "_words"},
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 # The embedded data serves the command; the library itself never reaches for it.

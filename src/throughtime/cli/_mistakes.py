@@ -5,6 +5,8 @@ from typing import NoReturn
 
 # Characters of a message that names may take.
 ROOM = 120
+# Characters of a part of a message: several paths fit.
+LONGEST = 2000
 
 
 class Mistake(Exception):  # noqa: N818 - it is the user's, not the program's
@@ -16,7 +18,14 @@ def mistake(what: str, *, got: object, expected: object, fix: str) -> Mistake:
     # The form lives in the library, whose import takes seconds: not for `--help`.
     from throughtime._errors import problem  # noqa: PLC0415
 
-    return Mistake(" ".join(problem(what, got=got, expected=expected, fix=fix).split()))
+    parts = {"got": _clipped(got), "expected": _clipped(expected), "fix": fix}
+    return Mistake(" ".join(problem(_clipped(what), **parts).split()))
+
+
+def _clipped(part: object) -> str:
+    """A part of a message; of one that quotes a cell as long as a book, the beginning and the end."""
+    text = str(part)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def refuse(what: str, *, got: object, expected: object, fix: str) -> NoReturn:

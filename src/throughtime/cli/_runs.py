@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from throughtime._json_files import read_json
 from throughtime.cli._mistakes import Mistake, refuse
 
 FIX = "Give the folder that `throughtime train` wrote."
@@ -114,9 +115,9 @@ def read_run(folder: Path) -> dict[str, Any]:
 
     path = folder / RUN
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repetition)
-    except (ValueError, RecursionError) as error:
-        got = "values nested too deep" if isinstance(error, RecursionError) else str(error)[:80]
+        values: dict[str, Any] = read_json(path, _without_repetition)
+    except ValueError as error:
+        got = str(error)[:80]
         refuse(f"{path} cannot be read", got=got, expected="the JSON that `throughtime train` wrote", fix=UNDO)
     try:
         _run_schema.check_run(values)

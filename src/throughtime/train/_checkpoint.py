@@ -15,12 +15,21 @@ from torch import Tensor, nn
 
 from throughtime._errors import InvalidArgumentError, problem, shape_of
 from throughtime._files import sync_file, sync_folder, whole
+from throughtime._json_files import read_json
 from throughtime.train._codec import decode, encode
 
 MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
 # One at the end of an epoch may be of the same step as one before it, and is newer.
 _NAME = re.compile(r"checkpoint-(\d{8,})(-epoch)?")
 _LEFT = re.compile(rf"\.{_NAME.pattern}\.(new|old)")
+
+# What reading something else as safetensors raises: its shapes may be of any size, and torch refuses some of them.
+_NOT_SAFETENSORS = (SafetensorError, TypeError, ValueError, KeyError, AttributeError, OverflowError, RuntimeError)
+
+
+def one_line(error: Exception) -> str:
+    """The first line of what an error of another library says."""
+    return str(error).partition("\n")[0][:200]
 
 
 def latest_checkpoint(folder: Path | str) -> Path | None:
@@ -146,14 +155,18 @@ class Checkpoints:
             state: dict[str, Any] = decode(words, tensors)
         except KeyError as error:
             raise self._unreadable(path / TENSORS, f"no tensor {error}") from None
+        except (TypeError, ValueError):
+            raise self._unreadable(path / STATE, "something else than the state of a training") from None
+        if not isinstance(state, dict):
+            raise self._unreadable(path / STATE, "something else than the state of a training")
         return self._read(path / MODEL), best, state
 
     def _read(self, path: Path) -> Any:
         """A file of a checkpoint."""
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.name == STATE else load_file(path)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise self._unreadable(path, error) from None
+            return read_json(path) if path.name == STATE else load_file(path)
+        except (OSError, ValueError, *_NOT_SAFETENSORS) as error:
+            raise self._unreadable(path, one_line(error)) from None
 
     def _unreadable(self, path: Path, why: object) -> InvalidArgumentError:
         """A kill leaves no such thing: the disk has lost something, and somebody should know before a run goes on."""
@@ -185,9 +198,9 @@ def _write(path: Path, tensors: dict[str, Tensor]) -> None:
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, *_NOT_SAFETENSORS) as error:
         is_there = not isinstance(error, FileNotFoundError)
-        got, fix = (f"{path}: {error}", "Take another file.") if is_there else (path, "Check the path.")
+        got, fix = (f"{path}: {one_line(error)}", "Take another file.") if is_there else (path, "Check the path.")
         message = problem("the weights cannot be read", got=got, expected="a safetensors file", fix=fix)
         raise InvalidArgumentError(message) from None
     return tensors

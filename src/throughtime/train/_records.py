@@ -14,6 +14,7 @@ import torch
 from throughtime import _html
 from throughtime._errors import InvalidArgumentError, problem
 from throughtime._files import whole
+from throughtime._json_files import read_json_lines
 
 # As many fit on a screen.
 SHOWN_EPOCHS = 30
@@ -101,12 +102,13 @@ class History:
         if not path.parent.is_dir():
             fix = "Pass the `folder` of `tt.train.fit`."
             raise InvalidArgumentError(problem("there is no such run", got=path.parent, expected="a folder", fix=fix))
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        for number, record in enumerate(read_json_lines(path) if path.exists() else (), 1):
             try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                break
-            history._add(record, *(before or (math.inf, math.inf)))
+                history._add(record, *(before or (math.inf, math.inf)))
+            except (TypeError, KeyError, AttributeError):
+                what, expected, fix = f"{path}, line {number} is no record", "what a run wrote", "Remove the line."
+                got = repr(record)
+                raise InvalidArgumentError(problem(what, got=got[:80], expected=expected, fix=fix)) from None
         return history
 
     def _add(self, record: dict[str, Any], step: float, epoch: float) -> None:

@@ -2,6 +2,9 @@
 
 An entry is a file named by a hash of everything that decides its contents. It is written whole or not at all, holds a
 checksum, and is silently made again when it does not match. Where nothing can be written, nothing is.
+
+Entries are machine code: they are kept only in a folder that other users cannot write to (`_private_folder.py`), and
+loaded only from files of this user. A folder that is not so is refused, with one warning for each process.
 """
 
 from __future__ import annotations
@@ -12,14 +15,22 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+
+from throughtime._errors import problem
+from throughtime.backends.numba._private_folder import NotPrivateError, private_folder, read_own_file
 
 _MAGIC = b"throughtime kernel\n"
 _SUFFIX = ".kernel"
 MAX_FILES = 2000
 MAX_BYTES = 256 * 2**20
 _STALE_SECONDS = 3600
+# What the names of files begin and end with while they are written.
+_NEW, _UNFINISHED = "new-", ".tmp"
+
+_refused: set[Path] = set()
 
 
 def cache_directory() -> Path | None:
@@ -37,7 +48,7 @@ def cache_directory() -> Path | None:
 def cached(parts: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
     """What `make` returned when it was last called for the same `parts`, from disk if it is there."""
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    directory = cache_directory()
+    directory = _directory()
     if directory is None:
         return make()
     path = directory / f"{key}{_SUFFIX}"
@@ -50,14 +61,41 @@ def cached(parts: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
     return content
 
 
+def _directory() -> Path | None:
+    """The folder of the cache, if there is one that other users cannot write to."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    try:
+        return private_folder(directory)
+    except NotPrivateError as error:
+        _warn_once(directory, error)
+    except OSError:
+        pass
+    return None
+
+
+def _warn_once(directory: Path, why: NotPrivateError) -> None:
+    """Say which folder is refused, the first time that it is."""
+    if directory in _refused:
+        return
+    _refused.add(directory)
+    message = problem(
+        f"throughtime keeps no compiled kernels in {directory}",
+        got=why,
+        expected="a folder whose whole path only you and root can change",
+        fix="Set THROUGHTIME_CACHE_DIR to such a folder, or remove the rights of others (`chmod go-w`).",
+    )
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
 def _read(path: Path, key: str) -> bytes | None:
     """The content of an entry, or None if there is none that can be trusted."""
     try:
-        # Code that somebody else put there is not run.
-        if not _is_own(path):
-            return None
-        data = path.read_bytes()
+        data = read_own_file(path, MAX_BYTES)
     except OSError:
+        return None
+    if data is None:
         return None
     head = len(_MAGIC) + hashlib.sha256().digest_size
     checksum, content = data[len(_MAGIC) : head], data[head:]
@@ -69,18 +107,14 @@ def _read(path: Path, key: str) -> bytes | None:
     return content
 
 
-def _is_own(path: Path) -> bool:
-    return not hasattr(os, "geteuid") or path.stat().st_uid in {os.geteuid(), 0}
-
-
 def _checksum(key: str, content: bytes) -> bytes:
     """Of the key too: an entry under the name of another is not the other."""
     return hashlib.sha256(key.encode() + content).digest()
 
 
 def _write(path: Path, key: str, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix="new-", suffix=".tmp")
+    # Mode 0600, whatever the umask.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_NEW, suffix=_UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(_MAGIC + _checksum(key, content) + content)
@@ -96,10 +130,10 @@ def _prune(directory: Path) -> None:
     with os.scandir(directory) as files:
         for file in files:
             with contextlib.suppress(OSError):
-                state = file.stat()
+                state = file.stat(follow_symlinks=False)
                 if file.name.endswith(_SUFFIX):
                     entries.append((state.st_mtime, state.st_size, file.path))
-                elif file.name.endswith(".tmp") and time.time() - state.st_mtime > _STALE_SECONDS:
+                elif _is_left_over(file.name) and time.time() - state.st_mtime > _STALE_SECONDS:
                     Path(file.path).unlink(missing_ok=True)
     entries.sort(reverse=True)
     total = 0
@@ -108,3 +142,7 @@ def _prune(directory: Path) -> None:
         if place >= MAX_FILES or total > MAX_BYTES:
             with contextlib.suppress(OSError):
                 Path(path).unlink(missing_ok=True)
+
+
+def _is_left_over(name: str) -> bool:
+    return name.startswith(_NEW) and name.endswith(_UNFINISHED)

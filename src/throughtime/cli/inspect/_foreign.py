@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import zipfile
 from pathlib import Path
 
+from throughtime.cli._archives import open_archive
 from throughtime.cli._mistakes import refuse
 
 # The last bytes of a table of variables, as TensorFlow writes it.
@@ -67,8 +69,12 @@ def _is_table(path: Path) -> bool:
 def _is_pickle(path: Path) -> bool:
     """A bare pickle, or the archive around one."""
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("data.pkl") for name in archive.namelist())
+        try:
+            with open_archive(path) as archive:
+                return any(name.endswith("data.pkl") for name in archive.namelist())
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+            # A damaged archive: what reads it will say so.
+            return False
     return PICKLE.match(_begins(path, 2)) is not None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
+from throughtime._json_files import read_json
 from throughtime._words import counted
 from throughtime.cli import _runs
 from throughtime.cli._mistakes import Mistake, refuse
@@ -82,7 +82,11 @@ def show_run(console: Console, folder: Path) -> None:
     """What a run learned, and how far it is."""
     import throughtime as tt  # noqa: PLC0415
 
-    values, history = _runs.read_run(folder), tt.train.History.read(folder)
+    values = _runs.read_run(folder)
+    try:
+        history = tt.train.History.read(folder)
+    except tt.InvalidArgumentError as error:
+        raise Mistake(" ".join(str(error).split())) from None
     console.print(_run_grid(folder, values, history))
 
 
@@ -128,9 +132,12 @@ def show_checkpoint(console: Console, folder: Path) -> None:
     state = folder / STATE
     if state.is_file():
         try:
-            values: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
-        except ValueError:
-            refuse(f"{state} cannot be read", got="no JSON", expected="what training wrote", fix="Take another one.")
+            values = read_json(state)
+            if not isinstance(values, dict):
+                raise ValueError("something else than names and values")
+        except ValueError as error:
+            got, expected = str(error)[:80], "the JSON that training wrote"
+            refuse(f"{state} cannot be read", got=got, expected=expected, fix="Take another one.")
         console.print(Text(f"Training state: {', '.join(map(str, values))}"))
 
 

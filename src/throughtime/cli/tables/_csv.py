@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gc
+import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from throughtime._file_limits import ROW_BYTES
 from throughtime._words import counted
 from throughtime.cli._mistakes import listed, refuse
+from throughtime.cli.tables._bounds import (
+    PIECE_BYTES,
+    LongRowError,
+    RowBoundedReader,
+    check_column_count,
+    check_text_size,
+    refuse_long_row,
+)
 from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns, is_number
 
 DELIMITERS = ",;\t|"
+_Row = TypeVar("_Row")
+_BLOCK = 1 << 16
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# One cell may be a document.
-csv.field_size_limit(2**31 - 1)
+# One cell may be a document: rows have a limit, which is noticed first.
+csv.field_size_limit(2 * ROW_BYTES)
 
 
 class CsvTable(File):
     """A text file of rows; the delimiter is the one that the header line uses most. Spaces around a cell are none."""
 
+    delimiter = ","
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        with self._lines() as lines:
-            first = next(filter(str.strip, lines), "")
+        with self._lines() as (lines, source):
+            first = next(filter(str.strip, _ended(lines, source)), "")
         self.delimiter = "\t" if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
-        with self._lines() as lines:
-            self.columns = [name.strip() for name in next(filter(_holds_something, self._reader(lines)), [])]
+        with self._lines() as (lines, source):
+            rows = _ended(self._reader(lines), source)
+            header: list[str] = next(filter(_holds_something, rows), [])
+        check_column_count(path, len(header))
+        self.columns = [name.strip() for name in header]
         self._check_text(self.columns)
         # Before their names are compared: numbers may well be alike.
         if self.columns and all(is_number(name) for name in self.columns):
@@ -47,13 +65,13 @@ class CsvTable(File):
     def pieces(self) -> Iterator[Piece]:
         """The rows, with the line at which each ends."""
         size = max(1, CELLS // len(self.columns))
-        with self._lines() as lines:
+        with self._lines() as (lines, source):
             reader = self._reader(lines)
-            next(filter(_holds_something, reader))
+            next(filter(_holds_something, _ended(reader, source)))
             while True:
                 before = reader.line_num
                 with _no_search_for_cycles():
-                    chunk = list(itertools.islice(reader, size))
+                    chunk = _chunk(reader, source, size)
                 if not chunk:
                     return
                 yield from self._piece(chunk, before, reader.line_num)
@@ -62,13 +80,15 @@ class CsvTable(File):
         return csv.reader(lines, delimiter=self.delimiter, strict=True)
 
     @contextmanager
-    def _lines(self) -> Iterator[Iterator[str]]:
-        """The lines of the file; what is no text, or no CSV, is the user's mistake, not a traceback."""
+    def _lines(self) -> Iterator[tuple[Iterator[str], RowBoundedReader]]:
+        """The lines of the file, and its bytes; what is no text, or no CSV, is the user's mistake, not a traceback."""
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
-                yield file
+            with self._open() as opened:
+                yield opened
         except UnicodeError:
             self._refuse(f"bytes that are not UTF-8 in line {_first_line_that_is_no_text(self.path)}")
+        except LongRowError:
+            refuse_long_row(self.place(self._begin_of_mistake()))
         except csv.Error as error:
             refuse(
                 f"{self.place(self._begin_of_mistake())} is not CSV",
@@ -77,15 +97,23 @@ class CsvTable(File):
                 fix="Correct the quotes.",
             )
 
+    @contextmanager
+    def _open(self) -> Iterator[tuple[Iterator[str], RowBoundedReader]]:
+        with (
+            RowBoundedReader(io.FileIO(self.path)) as source,
+            io.TextIOWrapper(source, encoding="utf-8-sig", newline="") as file,
+        ):
+            yield file, source
+
     def _begin_of_mistake(self) -> int:
         """The line at which the row begins that is no CSV: a quote that nobody closes is noticed at the very end."""
         begun = 1
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            reader = self._reader(file)
+        with self._open() as (lines, source):
+            reader = self._reader(lines)
             try:
-                for _ in reader:
+                for _ in _ended(reader, source):
                     begun = reader.line_num + 1
-            except csv.Error:
+            except (csv.Error, LongRowError):
                 pass
         return begun
 
@@ -144,14 +172,39 @@ def _holds_something(row: list[str]) -> bool:
     return len(row) > 1 or any(map(str.strip, row))
 
 
+def _ended(rows: Iterator[_Row], source: RowBoundedReader) -> Iterator[_Row]:
+    """Rows, or lines, each of which ends within the limit."""
+    for row in rows:
+        source.row = 0
+        yield row
+
+
+def _chunk(reader: Iterator[list[str]], source: RowBoundedReader, size: int) -> list[list[str]]:
+    """The next rows: as many as `size`, or as have the bytes of a piece."""
+    chunk: list[list[str]] = []
+    until = source.total + PIECE_BYTES
+    for row in itertools.islice(reader, size):
+        chunk.append(row)
+        source.row = 0
+        if source.total > until:
+            break
+    return chunk
+
+
 def _first_line_that_is_no_text(path: Path) -> int:
+    """The line at which bytes are no UTF-8, found block by block: a line may be as long as the file."""
+    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        while True:
+            block = file.read(_BLOCK)
             try:
-                line.decode("utf-8")
-            except UnicodeError:
-                return number
-    return number
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                # The decoder may have kept bytes of the block before, none of which is the end of a line.
+                return line + error.object[: error.start].count(b"\n")
+            if not block:
+                return line
+            line += block.count(b"\n")
 
 
 class TextTable(File):
@@ -163,6 +216,7 @@ class TextTable(File):
 
     def pieces(self) -> Iterator[Piece]:
         """The whole text."""
+        check_text_size(self.path)
         try:
             text = self.path.read_text(encoding="utf-8-sig")
         except UnicodeError:

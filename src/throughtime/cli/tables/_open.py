@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from throughtime.cli._mistakes import listed, refuse
+from throughtime.cli.tables._bounds import check_regular
 from throughtime.cli.tables._csv import CsvTable, TextTable
 from throughtime.cli.tables._npz import NpzTable
 from throughtime.cli.tables._parquet import ParquetTable
@@ -32,6 +33,7 @@ def open_table(path: Path) -> Table:
     _check_names([path])
     if path.is_dir():
         return FolderTable(path)
+    check_regular(path)
     if path.suffix.lower() not in READERS:
         fix = "Rename it, or save it in one of these."
         refuse(f"{path} has an unknown format", got=f"suffix {path.suffix!r}", expected=KNOWN, fix=fix)

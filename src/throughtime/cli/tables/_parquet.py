@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from throughtime.cli._mistakes import refuse
 from throughtime.cli.tables._arrow import UNREADABLE, plain
+from throughtime.cli.tables._bounds import check_cells, check_column_count
 from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
 
 
@@ -20,8 +21,11 @@ class ParquetTable(File):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.columns = [str(name) for name in self._file().schema_arrow.names]
+        file = self._file()
+        check_column_count(path, file.metadata.num_columns)
+        self.columns = [str(name) for name in file.schema_arrow.names]
         check_columns(path, self.columns)
+        check_cells(path, file.metadata.num_rows, len(self.columns))
 
     def pieces(self) -> Iterator[Piece]:
         """The rows, counted from 1."""
@@ -35,11 +39,20 @@ class ParquetTable(File):
         from pyarrow import ArrowException  # noqa: PLC0415
 
         try:
-            yield from self._file().iter_batches(batch_size=max(1, CELLS // len(self.columns)))
-        except (ArrowException, OSError) as error:
+            # Texts as places in a list of different ones: a text that comes a million times is in memory once.
+            texts = self._texts(self._file().schema_arrow)
+            yield from self._file(texts).iter_batches(batch_size=max(1, CELLS // len(self.columns)))
+        except (ArrowException, OSError, ValueError) as error:
             self._refuse(error)
 
-    def _file(self) -> Any:
+    def _texts(self, schema: Any) -> list[str]:
+        """The columns of text."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+        return [column.name for column in schema if any(is_kind(column.type) for is_kind in kinds)]
+
+    def _file(self, as_dictionaries: Sequence[str] = ()) -> Any:
         try:
             from pyarrow import ArrowException, parquet  # noqa: PLC0415
         except ImportError:
@@ -50,8 +63,11 @@ class ParquetTable(File):
                 fix="Run `pip install throughtime[parquet]`, or save the file as CSV.",
             )
         try:
-            return parquet.ParquetFile(self.path)
-        except (ArrowException, OSError) as error:
+            file = parquet.ParquetFile(self.path, read_dictionary=[*as_dictionaries])
+            # What is no schema of pyarrow's raises here, and not where it is used.
+            file.schema_arrow.names  # noqa: B018
+            return file
+        except (ArrowException, OSError, ValueError) as error:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
@@ -94,4 +110,17 @@ class ParquetTable(File):
         if pa.types.is_integer(kind) or pa.types.is_floating(column.type):
             values: Values = column.to_numpy(zero_copy_only=False)
             return values
-        return np.array(["" if value is None else str(value) for value in column.to_pylist()], object)
+        if pa.types.is_dictionary(kind):
+            different = _as_texts(column.dictionary)
+            # A missing one is the last of the texts.
+            places = column.indices.fill_null(len(different)).to_numpy(zero_copy_only=False)
+            texts: Values = np.append(different, [""])[places]
+            return texts
+        return _as_texts(column)
+
+
+def _as_texts(column: Any) -> Values:
+    values = ["" if value is None else str(value) for value in column.to_pylist()]
+    texts = np.empty(len(values), object)
+    texts[:] = values
+    return texts

@@ -10,7 +10,9 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from throughtime._file_limits import NAME_CHARACTERS
 from throughtime.cli._mistakes import refuse
+from throughtime.cli.tables._bounds import check_column_count
 
 # Cells in one piece: large enough for numpy to be quick, small enough to forget about.
 CELLS = 250_000
@@ -134,8 +136,14 @@ def check_columns(path: Path, columns: list[str]) -> None:
     fix = "Give every column a name of its own in the first line."
     if not columns:
         refuse(f"{path} has no columns", got="an empty file", expected="a header line and rows", fix=fix)
+    check_column_count(path, len(columns))
+    seen: set[str] = set()
     for place, name in enumerate(columns, 1):
         if not name:
             refuse(f"{path}, column {place} has no name", got="an empty name", expected="text", fix=fix)
-        if columns.index(name) != place - 1:
+        if len(name) > NAME_CHARACTERS:
+            got, expected = f"one of {len(name):,} characters", f"at most {NAME_CHARACTERS:,}"
+            refuse(f"{path}, column {place} has too long a name", got=got, expected=expected, fix=fix)
+        if name in seen:
             refuse(f"{path} has two columns of one name", got=repr(name), expected="different names", fix=fix)
+        seen.add(name)

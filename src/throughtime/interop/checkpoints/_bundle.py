@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -17,7 +18,7 @@ from throughtime.interop.checkpoints._dtypes import STRING, DType, by_number, kn
 from throughtime.interop.checkpoints._slices import Shape, Slice, check_cover, joined
 from throughtime.interop.checkpoints._table import Table
 from throughtime.interop.checkpoints._variable import Value, Variable, read_shape, tensor_of, text_array
-from throughtime.interop.checkpoints._wire import Message, as_text, read_varint
+from throughtime.interop.checkpoints._wire import Message, as_text, read_varints
 
 _T = TypeVar("_T")
 
@@ -38,9 +39,11 @@ class Entry(NamedTuple):
     slices: list[Slice]
 
     @classmethod
-    def read(cls, data: bytes) -> Entry:
-        """An entry as it is stored; whatever it says of itself agrees."""
+    def read(cls, data: bytes, most_slices: int) -> Entry:
+        """An entry as it is stored, with no more slices than this; whatever it says of itself agrees."""
         message = Message(data)
+        if len(message.parts(7)) > most_slices:
+            raise Damaged("more slices than the index has entries")
         found = cls(
             by_number(message.number(1)),
             read_shape(message.message(2)),
@@ -66,7 +69,7 @@ class Bundle:
             header = Message(_found(entries.pop(b"", None), "a table without a header"))
             self._shards = header.number(1)
             _check_header(self.index, header)
-            self._entries = {key: Entry.read(value) for key, value in entries.items()}
+            self._entries = _read_entries(entries)
             # What begins with a zero is the key of a slice.
             names = [key for key in self._entries if not key.startswith(b"\0")]
             self.variables = {as_text(key): self._variable(self._entries[key]) for key in names}
@@ -79,6 +82,7 @@ class Bundle:
                 return self._read(name, entry)
             check_cover(entry.shape, entry.slices)
             parts = [self._part(name, entry, each) for each in entry.slices]
+            self._check_size(parts)
         return joined(entry.shape, entry.slices, [self._numbers(name, part) for part in parts])
 
     def _part(self, name: str, whole: Entry, where: Slice) -> Entry:
@@ -87,6 +91,19 @@ class Bundle:
         if (found.dtype, found.shape) != (whole.dtype, where.shape(whole.shape)) or found.slices:
             raise Damaged(f"a slice of {found.dtype.name} of shape {found.shape}")
         return found
+
+    def _check_size(self, parts: list[Entry]) -> None:
+        """Slices do not share bytes: all of them take no more than their files have."""
+        paths = {self._shard(part.shard) for part in parts}
+        if not all(path.is_file() for path in paths):
+            # What is missing is said where it is read.
+            return
+        held, claimed = sum(path.stat().st_size for path in paths), sum(part.size for part in parts)
+        if claimed > held:
+            raise Damaged(f"slices of {claimed:,} bytes in files of {held:,}")
+
+    def _shard(self, number: int) -> Path:
+        return self._prefix.with_name(f"{self._prefix.name}.data-{number:05}-of-{self._shards:05}")
 
     def _read(self, name: str, entry: Entry) -> Value:
         return self._texts(name, entry) if entry.dtype is STRING else self._numbers(name, entry)
@@ -104,18 +121,19 @@ class Bundle:
         path, data = self._data(name, entry)
         stored = data.tobytes()
         with explained(path, name):
-            lengths, at = _lengths(stored, prod(entry.shape))
-            ends = np.cumsum([at + 4, *lengths], dtype=object)
+            lengths, at = _lengths(data, prod(entry.shape))
+            ends = at + 4 + np.concatenate([[0], np.cumsum(lengths)])
             if ends[-1] != len(stored):
                 raise Damaged(f"{len(stored):,} bytes of text that should be {ends[-1]:,}")
-        counted = b"".join(length.to_bytes(4 if length < 1 << 32 else 8, "little") for length in lengths)
-        if masked(crc32c(counted + stored[at:])) != entry.checksum:
+        # A length takes four bytes in a checksum; one of 4 GiB and more takes eight.
+        sizes = (lengths.astype("<u4").tobytes(),) if len(stored) < 1 << 32 else map(_length_bytes, lengths.tolist())
+        if masked(crc32c(b"".join(sizes) + stored[at:])) != entry.checksum:
             raise ValueError(_wrong_checksum(name, path))
-        return text_array(entry.shape, [stored[ends[i] : ends[i + 1]] for i in range(len(lengths))])
+        return text_array(entry.shape, [stored[start:end] for start, end in pairwise(ends.tolist())])
 
     def _data(self, name: str, entry: Entry) -> tuple[Path, NDArray[np.uint8]]:
         """The file in which a variable lies, and its bytes."""
-        path = self._prefix.with_name(f"{self._prefix.name}.data-{entry.shard:05}-of-{self._shards:05}")
+        path = self._shard(entry.shard)
         with explained(self.index, name):
             if entry.shard >= self._shards:
                 raise Damaged(f"a variable in file {entry.shard} of {self._shards}")
@@ -144,6 +162,15 @@ def _found(value: _T | None, otherwise: str) -> _T:
     return value
 
 
+def _read_entries(stored: dict[bytes, bytes]) -> dict[bytes, Entry]:
+    """All entries of an index; each slice that one names has an entry of its own."""
+    entries, most_slices = {}, len(stored)
+    for key, value in stored.items():
+        entries[key] = Entry.read(value, most_slices)
+        most_slices -= len(entries[key].slices)
+    return entries
+
+
 def _check_header(path: Path, header: Message) -> None:
     if header.number(2) == _BIG_ENDIAN:
         what, fix = f"{path} was written on a big-endian machine", "Load it with TensorFlow there, and save it here."
@@ -154,15 +181,22 @@ def _check_header(path: Path, header: Message) -> None:
         raise ValueError(problem(what, got=f"version {needed}", expected=f"at most {VERSION}", fix=fix))
 
 
-def _lengths(data: bytes, count: int) -> tuple[list[int], int]:
-    """The lengths of so many texts, and where these lengths end; a length takes a byte at least."""
+def _lengths(data: NDArray[np.uint8], count: int) -> tuple[NDArray[np.int64], int]:
+    """The lengths of `count` texts, and where these lengths end; a length takes a byte at least."""
     if count > len(data):
         raise Damaged(f"{len(data):,} bytes for {count:,} texts")
-    lengths, at = [], 0
-    for _ in range(count):
-        length, at = read_varint(data, at)
-        lengths.append(length)
-    return lengths, at
+    ends = np.flatnonzero(data < 0x80)[:count]
+    if len(ends) < count:
+        raise Damaged("a number that does not end")
+    at = int(ends[-1]) + 1 if count else 0
+    lengths = read_varints(data[:at].data)
+    if (lengths > len(data)).any():
+        raise Damaged(f"a text of {int(lengths.max()):,} bytes in {len(data):,}")
+    return lengths.astype(np.int64), at
+
+
+def _length_bytes(length: int) -> bytes:
+    return length.to_bytes(4 if length < 1 << 32 else 8, "little")
 
 
 def _wrong_checksum(name: str, path: Path) -> str:

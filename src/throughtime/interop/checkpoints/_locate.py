@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from throughtime._errors import problem, type_name
+from throughtime._file_limits import STATE_BYTES
 from throughtime.interop.checkpoints._damage import missing_file
 
 STATE = "checkpoint"
-_LATEST = re.compile(rb'^\s*(all_)?model_checkpoint_paths?\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_LATEST = re.compile(rb'^[ \t]*(all_)?model_checkpoint_paths?\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_ESCAPED = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 # What the names of its files add to a checkpoint's; a state has question marks for the numbers of several.
 _ENDING = re.compile(r"(\.index|\.meta|\.data-\d{5}-of-\d{5}|-(\d{5}|\?{5})-of-\d{5})$")
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
@@ -62,15 +65,24 @@ def read_state(path: Path) -> list[tuple[bool, str]]:
     """The checkpoints that a state names, each with whether it is in the list of all of them."""
     if not _is(path.is_file):
         return []
-    return [(bool(every), _unescaped(name)) for every, name in _LATEST.findall(path.read_bytes())]
+    with path.open("rb") as file:
+        state = file.read(STATE_BYTES + 1)
+    if len(state) > STATE_BYTES:
+        got, expected = f"more than {STATE_BYTES:,} bytes", f"a list of checkpoints of at most {STATE_BYTES:,} bytes"
+        raise ValueError(problem(f"{path} is too large", got=got, expected=expected, fix="Name a checkpoint itself."))
+    return [(bool(every), _unescaped(name)) for every, name in _LATEST.findall(state)]
 
 
 def _unescaped(name: bytes) -> str:
-    """A path as it was before bytes that are no plain text were written as numbers."""
-    try:
-        return name.decode("unicode_escape").encode("latin-1").decode()
-    except UnicodeError:
-        return name.decode(errors="replace")
+    """A path as it was before quotes, and bytes that are no plain text, were escaped as in C."""
+    return _ESCAPED.sub(_unescape, name).decode(errors="replace")
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, letter = found.groups()
+    if octal or hexadecimal:
+        return bytes([int(octal, 8) & 0xFF if octal else int(hexadecimal, 16)])
+    return _LETTERS.get(letter, letter)
 
 
 def _of_prefix(prefix: Path) -> Found | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from throughtime._file_limits import BLOCK_BYTES
 from throughtime.interop.checkpoints._damage import Damaged
 from throughtime.interop.checkpoints._wire import read_varint
 
 # A copy of 64 bytes takes three: nothing grows more.
-_MOST = 22
+_GROWTH = 22
 
 
 def decompress(data: bytes) -> bytes:
     """What was compressed."""
     size, at = read_varint(data, 0)
-    if size > _MOST * len(data):
+    if size > min(_GROWTH * len(data), BLOCK_BYTES):
         raise Damaged(f"{len(data):,} compressed bytes that say they were {size:,}")
     found = bytearray()
     while at < len(data):
@@ -50,7 +51,8 @@ def _copy(data: bytes, at: int, kind: int, found: bytearray) -> int:
     if not 0 < offset <= len(found):
         raise Damaged("a compressed block that copies what is not there")
     # A copy may reach into itself: then what is there repeats.
-    piece = found[len(found) - offset :][:length]
+    start = len(found) - offset
+    piece = found[start : start + length]
     found += (piece * (length // len(piece) + 1))[:length]
     return end
 

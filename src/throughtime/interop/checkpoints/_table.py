@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from throughtime._file_limits import INDEX_ENTRIES, INDEX_KEY_BYTES, KEY_BYTES
 from throughtime.interop.checkpoints._crc32c import crc32c, masked
 from throughtime.interop.checkpoints._damage import Damaged
 from throughtime.interop.checkpoints._snappy import decompress
@@ -37,15 +39,17 @@ class Table:
         # First the handle of what describes the blocks, which nobody writes; then that of their index.
         _, at = _handle(footer, 0)
         index, _ = _handle(footer, at)
-        blocks = list(_entries(self._block(index)))
+        blocks = list(_entries(self._block(index), Allowance()))
         self._last_keys = [key for key, _ in blocks]
         self._handles = [_handle(value, 0)[0] for _, value in blocks]
+        self._check_blocks()
         self._kept: tuple[int, dict[bytes, bytes]] = (-1, {})
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All keys and values, block after block."""
+        allowance = Allowance()
         for handle in self._handles:
-            yield from _entries(self._block(handle))
+            yield from _entries(self._block(handle), allowance)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, from the only block that may have it."""
@@ -54,8 +58,15 @@ class Table:
             return None
         # Neighbours are asked for one after the other.
         if self._kept[0] != place:
-            self._kept = place, dict(_entries(self._block(self._handles[place])))
+            self._kept = place, dict(_entries(self._block(self._handles[place]), Allowance()))
         return self._kept[1].get(key)
+
+    def _check_blocks(self) -> None:
+        """Raise unless blocks fit in the file beside each other, in the order of their keys: then each is read once."""
+        if sum(handle.size + TRAILER for handle in self._handles) > self._size:
+            raise Damaged("blocks that overlap")
+        if any(one > other for one, other in pairwise(self._last_keys)):
+            raise Damaged("blocks whose keys are in no order")
 
     def _block(self, handle: _Handle) -> bytes:
         """The contents of a block, if its checksum is right."""
@@ -86,7 +97,25 @@ def _handle(data: bytes, at: int) -> tuple[_Handle, int]:
     return _Handle(offset, size), at
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+class Allowance:
+    """How many entries, and bytes of their keys, may still be read: a few bytes of a block may stand for a long key."""
+
+    def __init__(self) -> None:
+        self._entries, self._bytes = INDEX_ENTRIES, INDEX_KEY_BYTES
+
+    def take(self, size: int) -> None:
+        """Count one more entry with a key of `size` bytes."""
+        self._entries -= 1
+        self._bytes -= size
+        if size > KEY_BYTES:
+            raise Damaged(f"a key of {size:,} bytes, which has at most {KEY_BYTES:,}")
+        if self._entries < 0:
+            raise Damaged(f"more than {INDEX_ENTRIES:,} entries")
+        if self._bytes < 0:
+            raise Damaged(f"keys of more than {INDEX_KEY_BYTES:,} bytes in all")
+
+
+def _entries(block: bytes, allowance: Allowance) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a block: of a key only that is stored in which it differs from the one before."""
     if len(block) < 4:
         raise Damaged("a block without an end")
@@ -101,6 +130,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, at = read_varint(block, at)
         if shared > len(key) or at + own + length > end:
             raise Damaged("a key or a value that ends too early")
+        allowance.take(shared + own)
         key = key[:shared] + block[at : at + own]
         at += own + length
         yield key, block[at - length : at]

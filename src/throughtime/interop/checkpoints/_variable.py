@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from throughtime.interop.checkpoints._damage import Damaged
-from throughtime.interop.checkpoints._slices import Shape
+from throughtime.interop.checkpoints._slices import Shape, check_rank
 from throughtime.interop.checkpoints._wire import Message
+
+# Numbers of a variable are counted in 64 bits with a sign.
+MOST_NUMBERS = 2**63 - 1
 
 Value = Tensor | NDArray[np.object_]
 """A tensor; texts, which torch has none of, are an array of bytes."""
@@ -35,8 +39,9 @@ def read_shape(message: Message) -> Shape:
     """A shape as it is described in a file."""
     if message.number(3):
         raise Damaged("a variable of unknown rank")
+    check_rank(len(message.parts(2)))
     shape = tuple(side.signed(1) for side in message.messages(2))
-    if any(side < 0 for side in shape):
+    if any(side < 0 for side in shape) or prod(shape) > MOST_NUMBERS:
         raise Damaged(f"a variable of shape {shape}")
     return shape
 

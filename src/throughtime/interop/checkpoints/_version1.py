@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from throughtime._file_limits import INDEX_ENTRIES
 from throughtime.interop.checkpoints._damage import Damaged, explained
 from throughtime.interop.checkpoints._dtypes import STRING, DType, by_number, known
 from throughtime.interop.checkpoints._slices import Shape, Slice, check_cover, joined
@@ -25,12 +26,15 @@ _AS_NUMBERS = {"int64": 10, "bool": 11, "float16": 13, "bfloat16": 13, "uint32":
 _OTHER_NUMBERS, _TEXTS = 7, 8
 
 
+_Place = tuple[Path, Table, Slice]
+
+
 class _Stored(NamedTuple):
     """A variable, and which slices of it are in which table."""
 
     dtype: DType
     shape: Shape
-    slices: list[tuple[Path, Table, Slice]]
+    slices: list[_Place]
 
 
 class SavedSlices:
@@ -38,6 +42,7 @@ class SavedSlices:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._stored: dict[str, _Stored] = {}
+        self._described = 0
         for path in paths:
             with explained(path):
                 self._add(path, Table(path))
@@ -52,29 +57,45 @@ class SavedSlices:
         if header is None:
             raise Damaged("a table without a header")
         for described in Message(header).message(1).messages(1):
+            self._count(1 + len(described.parts(4)))
             dtype, shape = by_number(described.number(3)), read_shape(described.message(2))
             stored = self._stored.setdefault(described.text(1), _Stored(dtype, shape, []))
             if (stored.dtype, stored.shape) != (dtype, shape):
                 raise Damaged(f"{described.text(1)!r} of shape {shape} in one file and {stored.shape} in another")
             stored.slices.extend((path, table, Slice.read(each)) for each in described.messages(4))
 
+    def _count(self, described: int) -> None:
+        """Account for variables and slices before they are read."""
+        self._described += described
+        if self._described > INDEX_ENTRIES:
+            raise Damaged(f"more than {INDEX_ENTRIES:,} variables and slices")
+
     def read(self, name: str) -> Value:
         """A variable's numbers, or texts; the checksum of the block that has them is right."""
         dtype, shape, places = self._stored[name]
         slices = [where for _, _, where in places]
         with explained(places[0][0] if places else Path(name), name):
+            if not slices:
+                raise Damaged("a variable without a slice")
             check_cover(shape, slices)
             if dtype is STRING and len(places) != 1:
                 raise Damaged("text in slices")
-        pieces = []
-        for path, table, where in places:
-            with explained(path, name):
-                value = table.get(where.key(name))
-                if value is None:
-                    raise Damaged("a slice that is not there")
-                pieces.append(_read(Message(value).message(2).message(3), dtype, where.shape(shape)))
+        pieces = self._pieces(name, dtype, shape, places)
         numbers = [piece for piece in pieces if isinstance(piece, Tensor)]
         return joined(shape, slices, numbers) if numbers else pieces[0]
+
+    def _pieces(self, name: str, dtype: DType, shape: Shape, places: list[_Place]) -> list[Value]:
+        """What each slice holds. In the order of their keys, so that every block is read once."""
+        keyed = sorted((where.key(name), place) for place, (_, _, where) in enumerate(places))
+        pieces: dict[int, Value] = {}
+        for key, place in keyed:
+            path, table, where = places[place]
+            with explained(path, name):
+                value = table.get(key)
+                if value is None:
+                    raise Damaged("a slice that is not there")
+                pieces[place] = _read(Message(value).message(2).message(3), dtype, where.shape(shape))
+        return [pieces[place] for place in range(len(places))]
 
 
 def _read(message: Message, dtype: DType, shape: Shape) -> Value:
