@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fuzz_inputs import Draw
-from fuzz_targets import TARGETS, Target, draw_of, is_clear
+from fuzz_targets import TARGETS, Target, draw_of, is_clear, run_values
 
 import throughtime as tt
 from cli_files import call, is_one_line_of_error
@@ -100,7 +100,7 @@ def test_parquet_with_times_beyond_the_calendar(kind: str, tmp_path: Path) -> No
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     column = pa.array([1, 10**14], getattr(pa, kind)("s"))
     parquet.write_table(pa.table({"x": [1.0, 2.0], "when": column}), tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "column `when` cannot be read: got .*, expected values of")
+    refused(tmp_path / "a.parquet", "column `when` cannot be read: got .*, expected numbers, text in UTF-8, or dates")
 
 
 def test_parquet_reads_text_as_before(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_parquet_reads_text_as_before(tmp_path: Path) -> None:
     columns = {
         "text": pa.array(["a", None, "", "a"]),
         "large": pa.array(["a", None, "b", "a"], pa.large_string()),
-        "bytes": pa.array([b"a", None, b"", b"\xff"]),
+        "bytes": pa.array([b"a", None, b"", b"b"]),
         "kept": pa.array(["a", None, "b", "a"]).dictionary_encode(),
         "a.b": pa.array(["x", "y", "x", None]),
     }
@@ -119,7 +119,7 @@ def test_parquet_reads_text_as_before(tmp_path: Path) -> None:
     assert found == {
         "text": ["a", "", "", "a"],
         "large": ["a", "", "b", "a"],
-        "bytes": ["b'a'", "", "b''", "b'\\xff'"],
+        "bytes": ["a", "", "", "b"],
         "kept": ["a", "", "b", "a"],
         "a.b": ["x", "y", "x", ""],
     }
@@ -171,10 +171,7 @@ def test_a_state_of_training_that_is_none(text: str, tmp_path: Path) -> None:
 
 
 def test_inspect_says_what_is_wrong_with_a_history(tmp_path: Path) -> None:
-    values = json.loads(TARGETS["run.json"].make(draw_of(0, "calm", 0)))
-    while not {"layout", "shape", "recipe", "file"} <= values.keys():
-        values = json.loads(TARGETS["run.json"].make(draw_of(0, "calm", len(values))))
-    (tmp_path / _runs.RUN).write_text(json.dumps(values))
+    (tmp_path / _runs.RUN).write_text(json.dumps(run_values()))
     (tmp_path / "history.jsonl").write_text("[]\n")
     is_one_line_of_error(call("inspect", tmp_path), "history.jsonl, line 1 is no record: got []")
 

@@ -20,8 +20,12 @@ from throughtime.cli._mistakes import Mistake
 from throughtime.cli._options import Columns
 from throughtime.cli.inspect import _show
 from throughtime.cli.inspect._foreign import refuse_foreign
+from throughtime.cli.tables._layout import Column, Layout
 from throughtime.cli.tables._look import look_over
 from throughtime.cli.tasks._examples import read_examples
+from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._recipe import Recipe
+from throughtime.cli.train._run import Plan, as_json
 from throughtime.interop import TFCheckpoint
 from throughtime.interop.checkpoints._object_graph import full_names
 from throughtime.train._checkpoint import STATE, TENSORS, Checkpoints
@@ -150,20 +154,16 @@ def _training_state(draw: Draw) -> bytes:
     return inputs.json_file(value, draw)
 
 
+def run_values() -> dict[str, Any]:
+    """A `run.json` that is as it should be."""
+    column = Column("x", "number")
+    layout = Layout("classify", (column,), (Column("y", "category", categories=("a", "b")),), "id", None, None)
+    plan = Plan(Path("a.csv"), Columns(), 0, layout, Shape("lstm", 8), Recipe(2, 32, 0.01), None, None, {})
+    return {name: value for name, value in as_json(plan).items() if name != "parts"}
+
+
 def _run_values(draw: Draw) -> bytes:
-    column = {"name": "x", "kind": "number", "mean": 0.0, "deviation": 1.0, "categories": [], "tokens": "characters"}
-    layout = {
-        "task": "classify",
-        "inputs": [column],
-        "targets": [column],
-        "sequence": "id",
-        "order": None,
-        "split": None,
-    }
-    shape = {"cell": "lstm", "units": 8, "layers": 1, "dropout": 0.5, "noise": 0.0, "horizon": 1}
-    return inputs.json_file(
-        {"layout": layout, "shape": shape, "recipe": {"epochs": 2}, "file": "a.csv", "seed": 0}, draw
-    )
+    return inputs.json_file(run_values(), draw)
 
 
 LIBRARY = (ValueError, FileNotFoundError, TypeError, Mistake)

@@ -189,7 +189,7 @@ def test_the_line_names_the_field(path: tuple[Any, ...], value: Any, words: str,
     [
         (b"", "got Expecting value"),
         (b"\xff\xfe{}", "got 'utf-8' codec can't decode"),
-        (b"[" * 100_000, "got values nested too deep"),
+        (b"[" * 100_000, "got JSON that is nested too deep"),
         (b'{"seed": ' + b"9" * 5_000 + b"}", "got Exceeds the limit"),
         (b'{"seed": 1, "seed": 2}', "got a key that is there twice"),
     ],

@@ -87,9 +87,9 @@ def finite(value: Any, name: str) -> None:
 
 
 def any_number(value: Any, name: str) -> None:
-    """A number of any size; one that could not be measured is NaN."""
-    if type(value) not in (int, float):
-        _wrong(name, value, "a number")
+    """A number that a float holds; one that could not be measured is NaN."""
+    if type(value) is not float:
+        finite(value, name)
 
 
 def truth(value: Any, name: str) -> None:
@@ -311,6 +311,7 @@ def check_run(values: Any) -> None:
     _check_version(values)
     RUN(values, "")
     _check_roles(values["layout"])
+    _check_truncate(values["layout"]["task"], values["recipe"]["truncate"])
 
 
 def _check_version(values: Any) -> None:
@@ -346,6 +347,14 @@ def _check_roles(layout: dict[str, Any]) -> None:
     if task != FORECAST and len(targets) > 1:
         _wrong("layout.targets", targets, f"one column, for a task to {task}")
     _check_targets(task, inputs, targets)
+
+
+def _check_truncate(task: str, truncate: int | None) -> None:
+    """A language model carries its state from window to window; the other tasks have whole sequences."""
+    if (task == GENERATE) != (truncate is not None):
+        _wrong(
+            "recipe.truncate", truncate, f"{'a number of steps' if task == GENERATE else 'null'}, for a task to {task}"
+        )
 
 
 def _check_targets(task: str, inputs: list[dict[str, Any]], targets: list[dict[str, Any]]) -> None:

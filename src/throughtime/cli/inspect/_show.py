@@ -121,9 +121,9 @@ def _measured(values: dict[str, Any], last: dict[str, dict[str, float]]) -> dict
         return {f"{part}, last epoch": metrics for part, metrics in last.items() if metrics}
     sizes = {
         part: f"{counted(size['sequences'], 'sequence')}, {counted(size['steps'], 'step')}"
-        for part, size in values["parts"].items()
+        for part, size in values.get("parts", {}).items()
     }
-    return {f"{part} ({sizes[part]})": found[part] for part in sizes if found[part]}
+    return {f"{part} ({sizes[part]})": found[part] for part in sizes if found.get(part)}
 
 
 def show_checkpoint(console: Console, folder: Path) -> None:
