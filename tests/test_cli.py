@@ -75,6 +75,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
             "`--quick` and `--epochs` both set the number of epochs: got both, expected one.",
         ),
         (["--fast"], "No such option: --fast"),
+        (["--model", "LSTM"], "No such option: --model"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -85,6 +86,24 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments: list[str], message: st
     assert result.stderr.startswith("Error: ")
     assert message in result.stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--lr", "there is no `--lr`: got --lr, expected one of --"),
+        ("--lr", "Write `--learning-rate`."),
+        ("--hidden_size", "Write `--units`."),
+        ("--num-layers", "Write `--layers`."),
+        ("--model", "Write `--cell`."),
+        ("--gpu", "Write `--device`."),
+        ("--nonsense", "No such option: --nonsense"),
+    ],
+)
+def test_flags_of_other_programs(flag: str, message: str) -> None:
+    result = call("train", "table.csv", flag, "1")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert message in result.stderr
 
 
 def test_unknown_command() -> None:

@@ -217,6 +217,11 @@ def test_mistakes_in_a_file(case: str, tmp_path: Path) -> None:
         ("a.npz", b"not a zip", "is not an NPZ file"),
         ("a.parquet", b"not parquet", "is not a Parquet file"),
         ("a.xlsx", b"", "has an unknown format: got suffix '.xlsx'"),
+        ("a.xlsx", b"", "Save the sheet as CSV (UTF-8), or convert it: `pandas.read_excel(path)"),
+        ("a.csv.gz", b"", "got suffix '.gz', expected .csv,"),
+        ("a.csv.gz", b"", "Unpack it first, as in `gunzip table.csv.gz`."),
+        ("a.pkl", b"", "`frame.to_parquet('table.parquet')`"),
+        ("a.doc", b"", "Save it as CSV (UTF-8), or in another of these formats."),
     ],
 )
 def test_files_that_are_something_else(name: str, content: bytes, message: str, tmp_path: Path) -> None:

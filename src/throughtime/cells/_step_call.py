@@ -12,6 +12,8 @@ from throughtime.cells._base import RNNCell
 from throughtime.cells._cell_types import Cell, State
 from throughtime.cells._scope import ParameterScope
 
+_NAMES = frozenset({"inputs", "state"})
+
 
 class StepCall(RNNCell):
     """A cell that is called with inputs and a state, and says so."""
@@ -32,6 +34,8 @@ class StepCall(RNNCell):
 
 def _check_call(cell: StepCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise a `TypeError` for arguments that the cell's `forward` does not take, before anything is built."""
+    if len(args) + len(kwargs) == 2 and kwargs.keys() <= _NAMES:
+        return
     try:
         inspect.signature(cell.forward).bind(*args, **kwargs)
     except TypeError:

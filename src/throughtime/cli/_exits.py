@@ -22,6 +22,17 @@ USAGE_ERROR = 2
 WORKER_LOST = 1
 INTERRUPTED = 130
 LEAVE = "Leave it out for a good default."
+# Flags as other programs call them.
+SYNONYMS = {
+    **dict.fromkeys(("--lr", "--learning_rate", "--rate"), "--learning-rate"),
+    **dict.fromkeys(("--hidden-size", "--hidden_size", "--hidden", "--hidden-dim", "--num-units"), "--units"),
+    **dict.fromkeys(("--num-layers", "--num_layers", "--depth"), "--layers"),
+    **dict.fromkeys(("--model", "--rnn-type", "--network"), "--cell"),
+    **dict.fromkeys(("--num-epochs", "--max-epochs", "--iterations"), "--epochs"),
+    **dict.fromkeys(("--label", "--label-column", "--y"), "--target"),
+    **dict.fromkeys(("--gpu", "--cuda", "--accelerator"), "--device"),
+    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--log-dir"), "--out"),
+}
 # Seconds within which torchrun ends all workers once one of them has failed; on a busy machine ending takes some.
 A_MOMENT = 10.0
 
@@ -62,8 +73,13 @@ def say_interrupted() -> None:
 
 
 def _in_our_form(error: Any, arguments: Sequence[str]) -> str:
-    """What typer says, or what we say of a word in the place of a number."""
+    """What typer says, or what we say of another program's flag, or of a word in the place of a number."""
     message = str(error.format_message())
+    other = getattr(error, "option_name", None)
+    meant, known = SYNONYMS.get(other or ""), _flags_of(error)
+    if meant in known:
+        what, expected = f"there is no `{other}`", f"one of {', '.join(known)}"
+        return str(mistake(what, got=other, expected=expected, fix=f"Write `{meant}`."))
     flags: list[str] = getattr(getattr(error, "param", None), "opts", None) or []
     given = [word for flag, word in _flags_in(arguments) if flag in flags]
     kind = re.search("integer|number|float", message)
@@ -72,6 +88,12 @@ def _in_our_form(error: Any, arguments: Sequence[str]) -> str:
     number, example = ("whole number", 10) if kind[0] == "integer" else ("number", 0.01)
     what, expected = f"`{flags[0]}` is no {number}", f"one such as {example}"
     return str(mistake(what, got=repr(given[-1]), expected=expected, fix=LEAVE))
+
+
+def _flags_of(error: Any) -> list[str]:
+    """The flags that the command has at which a mistake was made."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return [flag for param in getattr(command, "params", ()) for flag in param.opts if flag.startswith("--")]
 
 
 def _flags_in(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

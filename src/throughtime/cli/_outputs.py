@@ -29,7 +29,7 @@ def check_output(path: Path) -> None:
     if str(path) == "-":
         return
     if path.suffix.lower() not in SUFFIXES:
-        fix = "Rename it, or `-` to print."
+        fix = "Choose a name with one of these suffixes, or `-` to print."
         refuse("`--out` has an unknown format", got=repr(path.name), expected=" or ".join(SUFFIXES), fix=fix)
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):

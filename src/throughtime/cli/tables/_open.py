@@ -26,6 +26,17 @@ READERS: dict[str, Callable[[Path], Table]] = {
 # What the column with the names of the files is called.
 NAME = "sequence"
 KNOWN = ", ".join(READERS)
+_SHEET = "Save the sheet as CSV (UTF-8), or convert it: `pandas.read_excel(path).to_csv('table.csv', index=False)`."
+_PACKED = "Unpack it first, as in `gunzip table.csv.gz`."
+_FRAME = "Save it as Parquet, as in `frame.to_parquet('table.parquet')`."
+# How to make a table of what is none yet.
+CONVERSIONS = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip"), _PACKED),
+    **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5", ".hdf5"), _FRAME),
+    ".npy": "Save it with names: `numpy.savez(path, x=array)`.",
+    ".json": "Save the records as CSV: `pandas.read_json(path).to_csv('table.csv', index=False)`.",
+}
 
 
 def open_table(path: Path) -> Table:
@@ -35,7 +46,7 @@ def open_table(path: Path) -> Table:
         return FolderTable(path)
     check_regular(path)
     if path.suffix.lower() not in READERS:
-        fix = "Rename it, or save it in one of these."
+        fix = CONVERSIONS.get(path.suffix.lower(), "Save it as CSV (UTF-8), or in another of these formats.")
         refuse(f"{path} has an unknown format", got=f"suffix {path.suffix!r}", expected=KNOWN, fix=fix)
     try:
         return READERS[path.suffix.lower()](path)
