@@ -180,7 +180,15 @@ def _multiplied(one: Tensor, other: Tensor) -> Tensor:
     return one @ other if made is None else made
 
 
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Without the check of torch that a single row has more than one number to a group: other rows do not change it."""
+    return torch.group_norm(x, num_groups, weight, bias, eps)
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
+    "group_norm": group_norm,
     "scaled_dot_product_attention": scaled_dot_product_attention,
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
