@@ -440,7 +440,7 @@ def _key(tree: Any) -> Any:
     return (type(tree), repr(tree)) if isinstance(tree, int | float) else tree
 
 
-def passes_for(tangents: Iterable[Value], recurring: Iterable[Value], most_groups: int) -> tuple[Pass, ...]:
+def passes_for(tangents: Iterable[Value], recurring: Iterable[Value], most_groups: int = 1) -> tuple[Pass, ...]:
     """The passes in their order; the arguments are those of `split_products` and `split_groups`."""
     return (
         lambda graph: split_groups(graph, most_groups),
