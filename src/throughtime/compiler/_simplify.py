@@ -271,7 +271,7 @@ def drop_identities(graph: Graph) -> Rewriter:
     """Views, casts and copies that change nothing."""
     rewriter = Rewriter()
     for node in graph.nodes:
-        if node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node):
+        if _is_identity(node):
             rewriter.replace(node.result, node.args[0])
         elif node.name in ("view", "_unsafe_view") and not _is_line(node.args[0]):
             # Elements that lay side by side when the step was traced need not do so when it runs.
@@ -279,6 +279,13 @@ def drop_identities(graph: Graph) -> Rewriter:
         else:
             rewriter.keep(node)
     return rewriter
+
+
+def _is_identity(node: Node) -> bool:
+    if node.name == "permute":
+        dims = node.args[1]
+        return [dim % len(dims) for dim in dims] == list(range(len(dims)))
+    return node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node)
 
 
 def _is_line(value: Value) -> bool:

@@ -46,10 +46,9 @@ class Tracing:
         self.replay = Replay(signature, step)
         outside = Outside(anatomy.named)
 
-        def run(rows: int) -> Trace:
-            return record(
-                cell, anatomy, signature, step, rows, self._axes, differentiate=differentiate, outside=outside
-            )
+        # It holds nothing that holds this: the cell must not wait for the garbage collector.
+        def run(rows: int, axes: RowAxes) -> Trace:
+            return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate, outside=outside)
 
         self._run = run
         sizes = {size for tensor in anatomy.tensors for size in tensor.shape}
@@ -63,7 +62,7 @@ class Tracing:
             raise Uncompilable(f"its sizes leave no number of rows to trace it for: {len(MANY)} were tried")
         # Many rows first: `RowAxes` learns which axis is that of the rows from its size, and any axis may be 2 long.
         self._axes = RowAxes()
-        self._many, self._few = self._run(many), self._run(FEW)
+        self._many, self._few = (self._run(rows, self._axes) for rows in (many, FEW))
         # What the step computes from may have that size by chance, too: its other trace tells.
         if many in self._few.graph.numbers():
             self._trace_twice({many, *sizes, *self._few.graph.numbers()})
@@ -75,7 +74,7 @@ class Tracing:
     def check_single_row(self) -> None:
         """Raise `Uncompilable` if the step does something else for one row, where `squeeze` takes the batch away."""
         try:
-            single = self._run(1)
+            single = self._run(1, self._axes)
         except Uncompilable as refusal:
             raise Uncompilable(f"for a single row, {refusal}") from refusal
         check_calls(self._few.calls, self._many.calls, single.calls, (self._few.rows, self._many.rows))
