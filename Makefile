@@ -6,7 +6,7 @@ PIP     := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Workers share the cores: a thread that waits by spinning would take one from another worker.
 PYTEST  := OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses auto --dist worksteal
 SOURCES := src tests tools benchmarks examples
-SUITES  := dense_training ragged_training inference drop_in company real_models call_overhead own_cells matrix_cells \
+SUITES  := dense_training ragged_training inference drop_in company real_models call_overhead own_cells matrix_cells plain_loop \
            against_tensorflow first_call memory parallel_iterations cross_entropy epoch swap_memory
 
 .PHONY: help setup demo test test-gpu browser sanitize bench-gpu smoke check format coverage bench peers company models docs goldens clean

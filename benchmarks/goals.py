@@ -124,6 +124,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
         Goal("time over that of our LSTM of equal size", "of_lstm", "most", 1.5, by="cell"),
     ),
     "matrix-cells": (Goal("cells with matrices in a row, against their eager loops", "ratio", "least", 1.0),),
+    "plain-loop": (Goal("cells that no kernel takes, against plain loops over them", "ratio", "least", 1.0),),
     "against-tensorflow": (Goal("training, against TensorFlow's dynamic_rnn", "ratio", "least", 3.0),),
     "first-call": (
         Goal("first call of a new cell, cold", "extra_s", "most", 5.0, " s", (("cache", "cold"),)),

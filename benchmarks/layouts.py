@@ -182,6 +182,20 @@ LAYOUTS: dict[str, Layout] = {
         "The eager loop is a Python loop over the same cell.",
         (CELL, SHAPE, OURS, SPREAD, milliseconds("eager ms", "eager"), RATIO, BACKEND),
     ),
+    "plain-loop": Layout(
+        "Cells that no kernel takes, against plain loops over them",
+        "The eager loop is a Python loop over the same cell; inference is without gradients.",
+        (
+            CELL,
+            value("mode", "mode", numeric=False),
+            SHAPE,
+            OURS,
+            SPREAD,
+            milliseconds("eager ms", "eager"),
+            RATIO,
+            BACKEND,
+        ),
+    ),
     "against-tensorflow": Layout(
         "Training, against TensorFlow's own dynamic_rnn",
         "Graph mode, time-major, the same weights; its inputs are resident and its gradients are not copied out. "

@@ -156,6 +156,94 @@ class HeadNormLSTM(tt.RNNCell):
         return h, (c, h)
 
 
+class ConvLSTM(tt.RNNCell):
+    """An LSTM over pictures, channels first: one convolution of 3 by 3 makes all gates. Its rows are flat."""
+
+    def __init__(self, input_size: int, units: int, side: int = 8) -> None:
+        super().__init__()
+        self.channels, self.side = max(1, units // 8), side
+        self.picture = torch.Size([self.channels, side, side])
+        self.state_size, self.output_size = (self.picture, self.picture), units
+        self.inputs = nn.Linear(input_size, side * side)
+        self.gates = nn.Conv2d(1 + self.channels, 4 * self.channels, 3, padding=1)
+        self.out = nn.Linear(self.channels, units)
+
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+        c, h = state
+        picture = self.inputs(inputs).view(-1, 1, self.side, self.side)
+        i, j, f, o = self.gates(torch.cat([picture, h], 1)).chunk(4, 1)
+        c = torch.sigmoid(f + 1) * c + torch.sigmoid(i) * torch.tanh(j)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return self.out(h.mean((2, 3))), (c, h)
+
+
+class SparseMemory(tt.RNNCell):
+    """A memory of which only the four best places are read and written."""
+
+    def __init__(self, input_size: int, units: int, places: int = 32) -> None:
+        super().__init__()
+        self.state_size, self.output_size = torch.Size([places, units]), units
+        self.linear = nn.Linear(input_size, 2 * units)
+
+    def forward(self, inputs: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        query, new = self.linear(inputs).chunk(2, 1)
+        best, places = torch.einsum("bpd,bd->bp", memory, query).topk(4, dim=1)
+        places = places.unsqueeze(2).expand(-1, -1, memory.shape[2])
+        shares, found = torch.softmax(best, 1).unsqueeze(2), memory.gather(1, places)
+        memory = memory.scatter(1, places, torch.tanh(found + shares * new.unsqueeze(1)))
+        return (shares * found).sum(1) + new, memory
+
+
+class SortedUsage(tt.RNNCell):
+    """A memory that is written where it was used least, in sorted order, as that of a DNC is."""
+
+    def __init__(self, input_size: int, units: int, places: int = 16) -> None:
+        super().__init__()
+        self.state_size, self.output_size = (torch.Size([places, units]), places), units
+        self.linear = nn.Linear(input_size, units + 1)
+
+    def forward(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+        memory, usage = state
+        parts = self.linear(inputs)
+        new, gate = parts[:, :-1], torch.sigmoid(parts[:, -1:])
+        ordered, places = torch.sort(usage, 1)
+        free = (1 - ordered) * torch.cumprod(torch.cat([torch.ones_like(gate), ordered[:, :-1]], 1), 1)
+        shares = gate * torch.zeros_like(usage).scatter(1, places, free)
+        memory = memory + shares.unsqueeze(2) * torch.tanh(new).unsqueeze(1)
+        return memory.mean(1), (memory, torch.sigmoid(usage + shares - 0.1))
+
+
+class Rotation(tt.RNNCell):
+    """Complex numbers, turned by learned angles: for these there is nothing but the reference."""
+
+    def __init__(self, input_size: int, units: int) -> None:
+        super().__init__()
+        pairs = (units + 1) // 2
+        self.state_size, self.output_size = 2 * pairs, units
+        self.angle, self.linear = nn.Parameter(torch.randn(pairs)), nn.Linear(input_size, 2 * pairs)
+
+    def forward(self, inputs: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = torch.view_as_complex(h.unflatten(1, (-1, 2)))
+        turned = torch.view_as_real(pairs * torch.exp(1j * self.angle)).flatten(1)
+        h = torch.tanh(turned + self.linear(inputs))
+        return h[:, : self.output_size], h
+
+
+class Branching(tt.RNNCell):
+    """A word for each row, looked up, and a branch that depends on values: Python decides, so the reference runs it."""
+
+    def __init__(self, input_size: int, units: int, words: int = 50) -> None:
+        super().__init__()
+        self.state_size = self.output_size = units
+        self.embedding, self.linear = nn.Embedding(words, units), nn.Linear(input_size + units, units)
+
+    def forward(self, inputs: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        words = (inputs[:, 0].detach() * 10).long() % self.embedding.num_embeddings
+        new = torch.tanh(self.linear(torch.cat([inputs, h], 1)) + self.embedding(words))
+        h = 0.5 * (h + new) if new.detach().mean() > 0 else new
+        return h, h
+
+
 def lstm(input_size: int, units: int) -> tt.RNNCell:
     """Our own LSTM, to measure the others by."""
     return tt.LSTMCell(units, input_size=input_size)
@@ -192,3 +280,12 @@ MATRIX_CELLS: dict[str, Maker] = {
     "LSTM, norm of 4 groups": HeadNormLSTM,
 }
 """Cells that compute with matrices, or groups of features, of a row."""
+
+LOOPED_CELLS: dict[str, Maker] = {
+    "ConvLSTM": ConvLSTM,
+    "memory by topk and scatter": SparseMemory,
+    "memory by sorted usage": SortedUsage,
+    "complex rotation": Rotation,
+    "words and a branch": Branching,
+}
+"""Cells that no kernel takes: their loops are run step by step."""

@@ -15,6 +15,7 @@ import throughtime as tt
 from compare import check_close
 from throughtime.cells._base import starts_from_zeros
 from throughtime.compiler import Glance
+from throughtime.unroll import _engine
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -359,3 +360,49 @@ def test_gradients_that_nobody_gave_belong_to_nobody(lengths: list[int] | None) 
             x.grad.fill_(torch.nan)
         assert all(torch.equal(gradient, found[0]) for gradient in found)
         assert not found[0].isnan().any()
+
+
+class Looking(tt.RNNCell):
+    """A cell whose branch depends on values: only the reference runs it."""
+
+    state_size = output_size = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, inputs: torch.Tensor, state: torch.Tensor) -> Any:
+        state = self.scale * (inputs + state) if inputs.sum() > 0 else inputs - state
+        return state, state
+
+
+def test_calls_on_the_reference_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, x = Looking(), torch.randn(3, 5, 2)
+    lengths = [None, [5, 2, 0]]
+    with tt.backend("reference"):
+        expected = [tt.dynamic_rnn(cell, x, length, dtype=torch.float32) for length in lengths]
+    tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    monkeypatch.setattr(_engine, "choose", None)
+    again = [tt.dynamic_rnn(cell, x, length, dtype=torch.float32) for length in lengths]
+    check_close("results", expected, again)
+
+
+def test_a_hook_on_the_cell_sees_every_step_of_the_reference() -> None:
+    cell, x = Looking(), torch.randn(3, 5, 2)
+    tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    seen: list[Any] = []
+    cell.register_forward_hook(lambda *call: seen.append(call))
+    tt.dynamic_rnn(cell, x, dtype=torch.float32)
+    assert len(seen) == 5
+
+
+def test_a_step_that_goes_wrong_late_is_named() -> None:
+    class Growing(Looking):
+        def forward(self, inputs: torch.Tensor, state: torch.Tensor) -> Any:
+            output, state = super().forward(inputs, state)
+            return output, state.double() if inputs[0, 0] == 9 else state
+
+    x = torch.ones(3, 5, 2)
+    x[0, 3] = 9
+    with pytest.raises(TypeError, match="the state of the cell Growing has another dtype"):
+        tt.dynamic_rnn(Growing(), x, dtype=torch.float32)

@@ -26,6 +26,7 @@ SUITES = {
     "inference": "inference, against the faster of\ntorch and ONNX Runtime",
     "own-cells": "training a user's own cell\nagainst its eager loop",
     "matrix-cells": "training a cell with matrices\nin a row, against its eager loop",
+    "plain-loop": "a cell that no kernel takes,\nagainst a plain loop over it",
     "against-tensorflow": "training\nagainst TensorFlow",
 }
 """Those whose results are ratios, above 1 where ours is faster."""

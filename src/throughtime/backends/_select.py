@@ -30,6 +30,8 @@ class Choice:
     program: Program | None = None
     anatomy: Anatomy | None = None
     reasons: dict[str, str] = field(default_factory=dict)
+    # Whether a call like this one would choose the same.
+    is_settled: bool = True
 
 
 def choose(
@@ -47,17 +49,19 @@ def choose(
     """
     if differentiate is None and torch.compiler.is_compiling():
         # torch.compile traces the steps themselves, and cannot see what backend is wanted.
-        return Choice("reference", None, reasons={"aten": "the call itself is being traced"})
+        return Choice("reference", None, reasons={"aten": "the call itself is being traced"}, is_settled=False)
     wanted = wanted_backend()
     # Without rows there is nothing to run, on whatever backend.
     if wanted == "reference" or not len(rows[0]):
-        return Choice("reference", None)
+        return Choice("reference", None, is_settled=wanted == "reference")
     leaves = _nest.flatten(state)
     candidates = _candidates(rows[0].device, wanted)
     # Somebody who knows whether to differentiate asks from within an operator, where tracing has come to its end.
     refusal = _refusal(step.cell, rows, leaves, inside_operator=differentiate is not None)
     if refusal is not None:
-        return _fall_back(wanted, dict.fromkeys(candidates, refusal))
+        choice = _fall_back(wanted, dict.fromkeys(candidates, refusal))
+        choice.is_settled = False
+        return choice
     anatomy = Anatomy(step.cell)
     compiled = look_up(step, anatomy, inputs, rows, state, keep_states=keep_states, differentiate=differentiate)
     reasons: dict[str, str] = {}

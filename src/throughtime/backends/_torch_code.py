@@ -34,11 +34,30 @@ _BOUND: dict[Any, Callable[..., Any]] = {
     _ATEN.mul.Tensor: torch.mul,
     _ATEN.div.Tensor: torch.div,
     _ATEN.floor.default: torch.floor,
+    _ATEN.expand.default: Tensor.expand,
+    _ATEN.repeat.default: Tensor.repeat,
     OVER_ROWS: over_rows,
     TIMES: times,
     TIMES.overloadpacket.out: times,
 }
 """The same operations as functions of torch: to call one takes half as long."""
+_SAME_CALL = frozenset(
+    "abs neg exp log log1p sqrt rsqrt reciprocal sin cos erf sigmoid tanh relu sign floor ceil round "
+    "sub rsub pow maximum minimum where eq ne lt le gt ge logical_and logical_or logical_not bitwise_and bitwise_or "
+    "bmm permute transpose unsqueeze squeeze select stack reshape gather scatter scatter_add index_select flip roll "
+    "slice_scatter select_scatter mean amax amin cumsum cumprod sort topk zeros ones full convolution embedding "
+    "_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data native_layer_norm".split()
+)
+"""Those whose function in `torch` has their name and takes the same arguments, whichever overload is meant."""
+
+
+def _function_of(operation: Any) -> Callable[..., Any]:
+    """What to call for an operation."""
+    found = _BOUND.get(operation)
+    if found is None:
+        name = operation.overloadpacket.__name__
+        found = getattr(torch, name) if name in _SAME_CALL and operation._overloadname != "out" else operation
+    return found
 
 
 class TorchFunction:
@@ -71,7 +90,8 @@ class TorchFunction:
         placed = _placed(nodes, set(self.gives)) if on_gpu and reuse is not None else {}
         writer = _Writer(name, nodes, self.takes, self.gives, again, placed, on_gpu=on_gpu)
         self.source = writer.source
-        self._function = writer.compile()
+        # Runs on the number of rows, the generators, and the values of `takes` in order.
+        self.call = self._function = writer.compile()
 
     @classmethod
     def of(
@@ -184,7 +204,7 @@ class _Writer:
         yield f"aten_mm_out({first}, {self._name(node.args[1])}, out={self._name(node.result)})"
 
     def _line(self, node: Node) -> str:
-        if self._on_gpu and (part := _narrow(node)) is not None:
+        if (part := _narrow(node)) is not None:
             return f"{self._name(node.result)} = {self._name(node.args[0])}.narrow({part})"
         operation, target = node.target, str(node.target).replace(".", "_")
         arguments = [self._shown(arg) for arg in node.args]
@@ -198,7 +218,7 @@ class _Writer:
             operation, target = node.target.overloadpacket.out, f"{target}_out"
             shape = ", ".join(map(self._shown, node.result.shape))
             arguments.append(f"out=empty(({shape}), {node.result.dtype}, {self._name(node.values[0])}.device)")
-        self._globals[target] = _BOUND.get(operation, operation)
+        self._globals[target] = _function_of(operation)
         results = (
             names[0] if len(node.target._schema.returns) == 1 and not _gives_list(node) else f"{', '.join(names)},"
         )

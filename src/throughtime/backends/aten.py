@@ -69,40 +69,55 @@ class AtenLoop(CompiledLoop):
             self._replays.run(env, lagged, carried, stored, steps, longest)
             return
         order = range(len(steps.counts))[:: -1 if self._loop.reverse else 1]
-        takers = [self._taker(value, env, lagged, carried, steps) for value in self._function.takes]
         moving = [carried[index] for index in self._moving]
+        arguments, carried_at, streamed = self._arguments(env, lagged, carried, steps)
         current, rows = [tensor[:0] for tensor in moving], 0
         kept: list[list[Tensor]] = [[] for _ in self._kept]
+        function, counts = self._function.call, steps.counts
         for step in order:
-            current, rows = _with_rows(current, moving, rows, steps.counts[step]), steps.counts[step]
-            arguments = [taker(current, step) for taker in takers]
-            results = self._function(rows, generators, *arguments)
-            for pieces, place in zip(kept, self._kept, strict=True):
-                pieces.append(results[place])
-            current = [results[place] for place in self._left]
+            if counts[step] != rows:
+                current, rows = _with_rows(current, moving, rows, counts[step]), counts[step]
+            for place, index in carried_at:
+                arguments[place] = current[index]
+            for place, parts in streamed:
+                arguments[place] = parts[step]
+            results = function(rows, generators, *arguments)
+            for pieces, index in zip(kept, self._kept, strict=True):
+                pieces.append(results[index])
+            current = [results[index] for index in self._left]
         for tensor, rest in zip(moving, current, strict=True):
             tensor[:rows] = rest
         for stream, pieces, value in zip(stored, kept, self._loop.stored, strict=True):
             _put(stream, value, pieces[:: -1 if self._loop.reverse else 1], steps)
 
-    def _taker(self, value: Value, env: Env, lagged: LaggedStreams, carried: Sequence[Tensor], steps: Steps) -> Any:
-        """How to get at a value when the rows that are carried and the step are known."""
-        counts = steps.counts
-        for index, (before, after) in enumerate(self._loop.carried):
-            if value is before and before is after:
-                return lambda _current, step: carried[index][: counts[step]]
-            if value is before:
-                place = self._moving.index(index)
-                return lambda current, _step: current[place]
-        if value in lagged:
-            stream, initial = lagged[value]
-            pieces = steps.split(stream)
-            return lambda _current, step: (pieces[step - 1] if step else initial)[: counts[step]]
-        tensor = env[value]
-        if not value.has_rows:
-            return lambda _current, _step: tensor
-        parts = [*map(value.rows_placed, steps.split(value.rows_first(tensor)))]
-        return lambda _current, step: parts[step]
+    def _arguments(
+        self, env: Env, lagged: LaggedStreams, carried: Sequence[Tensor], steps: Steps
+    ) -> tuple[list[Any], list[tuple[int, int]], list[tuple[int, Sequence[Tensor]]]]:
+        """The arguments of a step, and at which places they are what is carried, or differ from step to step."""
+        arguments: list[Any] = [None] * len(self._function.takes)
+        carried_at: list[tuple[int, int]] = []
+        streamed: list[tuple[int, Sequence[Tensor]]] = []
+        states = {before: (index, before is after) for index, (before, after) in enumerate(self._loop.carried)}
+        for place, value in enumerate(self._function.takes):
+            index, stays = states.get(value, (-1, False))
+            if index >= 0 and not stays:
+                carried_at.append((place, self._moving.index(index)))
+            elif index >= 0:
+                streamed.append((place, [carried[index][:count] for count in steps.counts]))
+            elif value in lagged:
+                streamed.append((place, _lagged_parts(*lagged[value], steps)))
+            elif value.has_rows:
+                parts = steps.split(value.rows_first(env[value]))
+                streamed.append((place, parts if not value.row_axis else [*map(value.rows_placed, parts)]))
+            else:
+                arguments[place] = env[value]
+        return arguments, carried_at, streamed
+
+
+def _lagged_parts(stream: Tensor, initial: Tensor, steps: Steps) -> list[Tensor]:
+    """For each step the rows of the step before."""
+    pieces = [initial, *steps.split(stream)]
+    return [piece if len(piece) == count else piece[:count] for piece, count in zip(pieces, steps.counts, strict=False)]
 
 
 def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, wanted: int) -> list[Tensor]:

@@ -43,7 +43,7 @@ def run(
     for start in range(0, len(inputs), stride):
         block = slice(start, start + stride)
         # Parameters still to be made draw random numbers that a second walk would not: that block is stored.
-        walk_block = _walk if is_unbuilt(step.cell) else walk
+        walk_block = _walk if walk is not _walk and is_unbuilt(step.cell) else walk
         piece, left = walk_block(step, inputs[block], active[block], state, keep_states)
         outputs += piece.outputs
         states += piece.states
@@ -57,10 +57,14 @@ def _walk(
 ) -> tuple[Walk, list[Any]]:
     """The loop itself; also returns the states of the rows that ended on the way."""
     outputs, states, ended = [], [], []
+    alive = -1
+    call: Callable[[Any, Any], tuple[Any, Any]] = step
     for step_inputs, rows in zip(inputs, active, strict=True):
-        state, left = _split_rows(state, rows)
-        ended.append(left)
-        output, state = step(step_inputs, state)
+        if rows != alive:
+            state, left = _split_rows(state, rows)
+            ended.append(left)
+            alive, call = rows, step.for_rows(rows)
+        output, state = call(step_inputs, state)
         outputs.append(output)
         if keep_states:
             states.append(state)

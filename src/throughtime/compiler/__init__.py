@@ -10,9 +10,10 @@ from throughtime.compiler._program import Program, compile_step
 from throughtime.compiler._replay import Replay
 from throughtime.compiler._sections import Loop, Section
 from throughtime.compiler._traced import Leaf, Source, StepSignature
-from throughtime.compiler._watch import Anatomy
+from throughtime.compiler._watch import HOOKS, Anatomy
 
 __all__ = [
+    "HOOKS",
     "ROWS",
     "Adjoint",
     "Anatomy",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._functions import BY_AXES, REPLACED
 from throughtime.compiler._graph import Value
 from throughtime.compiler._products import RowAxes
-from throughtime.compiler._traced import BATCHES, Call, Seen, Traced
+from throughtime.compiler._traced import Call, Seen, Traced
 
 DEPENDS = "what it does depends on the number of rows in the batch"
 
@@ -103,31 +104,35 @@ def _would_not_fail(error: Exception) -> bool:
     return isinstance(error, Uncompilable | NotImplementedError) or "tensor subclass" in str(error)
 
 
-def check_calls(few: Sequence[Call], many: Sequence[Call], single: Sequence[Call]) -> None:
-    """Raise `Uncompilable` unless a step calls the same functions, in the same way, for a single row as for others."""
+def check_calls(few: Sequence[Call], many: Sequence[Call], single: Sequence[Call], rows: tuple[int, int]) -> None:
+    """Raise `Uncompilable` unless a step calls the same functions, in the same way, for a single row as for others.
+
+    `rows` are the numbers of rows of `few` and `many`.
+    """
     if not len(few) == len(many) == len(single):
         raise Uncompilable(DEPENDS)
     for calls in zip(few, many, single, strict=True):
         if not calls[0].function == calls[1].function == calls[2].function:
             raise Uncompilable(DEPENDS)
-        if not all(_is_alike(*parts) for parts in zip(*calls, strict=True) if parts[0] is not calls[0].function):
+        if not all(_is_alike(*parts, rows) for parts in zip(*calls, strict=True) if parts[0] is not calls[0].function):
             raise Uncompilable(DEPENDS)
 
 
-def _is_alike(few: Any, many: Any, single: Any) -> bool:
+def _is_alike(few: Any, many: Any, single: Any, rows: tuple[int, int]) -> bool:
     """Whether something is for a single row what it is for few and many, apart from the number of rows in it."""
     if not type(few) is type(many) is type(single) or (isinstance(few, Seen) and not _is_one(few, single)):
         return False
     if isinstance(few, Seen):
-        return _is_alike(few.shape, many.shape, single.shape)
+        return _is_alike(few.shape, many.shape, single.shape, rows)
     if isinstance(few, tuple):
-        return len(few) == len(many) == len(single) and all(map(_is_alike, few, many, single))
+        return len(few) == len(many) == len(single) and all(map(_is_alike, few, many, single, repeat(rows)))
     if isinstance(few, dict):
-        return few.keys() == many.keys() == single.keys() and all(_is_alike(few[k], many[k], single[k]) for k in few)
+        same = few.keys() == many.keys() == single.keys()
+        return same and all(_is_alike(few[key], many[key], single[key], rows) for key in few)
     if type(few) is int:
         # So many for each row, and some besides.
-        each, rest = divmod(many - few, BATCHES[1] - BATCHES[0])
-        return not rest and single == few + each * (1 - BATCHES[0])
+        each, rest = divmod(many - few, rows[1] - rows[0])
+        return not rest and single == few + each * (1 - rows[0])
     # NaN is not itself; what is no plain value cannot be compared.
     return not isinstance(few, COMPARED) or few == single or (isinstance(few, float) and math.isnan(few))
 

@@ -180,7 +180,15 @@ def _multiplied(one: Tensor, other: Tensor) -> Tensor:
     return one @ other if made is None else made
 
 
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Without the check of torch that a single row has more than one number to a group: other rows do not change it."""
+    return torch.group_norm(x, num_groups, weight, bias, eps)
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
+    "group_norm": group_norm,
     "scaled_dot_product_attention": scaled_dot_product_attention,
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
@@ -207,6 +215,40 @@ def cumsum(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, dim: int, 
     return each.sum(-1) if is_last else each.sum(-1).movedim(-1, dim)
 
 
+class _CumulativeProduct(torch.autograd.Function):
+    """`cumprod` along the last dimension; torch writes its gradient down as some operations for each place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        result = x.cumprod(-1)
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """All before a place, times the sum over all from there on of what lies between, times their gradients."""
+        x, result = ctx.saved_tensors
+        size = x.shape[-1]
+        every = torch.ones(size, size, dtype=torch.bool, device=x.device)
+        between = torch.where(every.triu(1), x.unsqueeze(-2), 1.0).cumprod(-1)
+        from_here = torch.where(every.triu(), between, 0.0)
+        before = torch.cat([torch.ones_like(result[..., :1]), result[..., :-1]], -1)
+        return before * (from_here * gradients[0].unsqueeze(-2)).sum(-1)
+
+
+def cumprod(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """The same values, with a gradient of few operations."""
+    axis = axes.of(torch.Size((*x.shape, 1)))
+    given = x if dtype is None else x.to(dtype)
+    is_place = -x.ndim <= dim < x.ndim
+    if axis is None or not is_place or dim % x.ndim == axis or not given.is_floating_point():
+        return original(x, dim, dtype=dtype)
+    if not given.requires_grad or x.numel() // x.shape[axis] * x.shape[dim] > MOST_SUMMED:
+        return original(x, dim, dtype=dtype)
+    made: Tensor = _CumulativeProduct.apply(given.movedim(dim, -1))  # type: ignore[no-untyped-call]
+    return made.movedim(-1, dim)
+
+
 def _triangle(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, diagonal: int = 0) -> Tensor:
     """`tril` and `triu` of the matrices of rows: zeros in the place of the other half."""
     axis = axes.of(torch.Size((*x.shape, 1)))
@@ -220,6 +262,7 @@ BY_AXES: dict[str, Callable[..., Any]] = {
     **PRODUCTS,
     "einsum": einsum,
     "cumsum": cumsum,
+    "cumprod": cumprod,
     "tril": _triangle,
     "triu": _triangle,
 }

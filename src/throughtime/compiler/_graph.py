@@ -23,7 +23,21 @@ class Rows:
 
 ROWS = Rows()
 
-Dim = int | Rows
+
+@dataclass(frozen=True)
+class Folded:
+    """The number of rows times a constant: a cell has folded rows and other dimensions into one.
+
+    Only a trace has it; `unfold_rows` gives the rows their own axis again.
+    """
+
+    times: int
+
+    def __repr__(self) -> str:
+        return f"{self.times} * n"
+
+
+Dim = int | Rows | Folded
 
 
 @dataclass(eq=False)
@@ -186,8 +200,23 @@ class Graph:
                 wanted.update(node.values)
         return kept[::-1]
 
+    def numbers(self) -> set[int]:
+        """Every size of a value that a node makes, and every whole number among the arguments."""
+        shapes = (value.shape for node in self.nodes for value in node.results)
+        return set(_numbers_in([*shapes, *((node.args, node.kwargs) for node in self.nodes)]))
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.nodes))
+
+
+def _numbers_in(tree: Any) -> Iterator[int]:
+    if isinstance(tree, int):
+        yield tree
+    elif isinstance(tree, tuple | list):
+        for part in tree:
+            yield from _numbers_in(part)
+    elif isinstance(tree, dict):
+        yield from _numbers_in(tuple(tree.values()))
 
 
 def values_in(tree: Any) -> Iterator[Value]:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from throughtime.compiler._calls import COMPARED, DEPENDS
 from throughtime.compiler._errors import Uncompilable
-from throughtime.compiler._graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler._traced import BATCHES, Source, Trace
+from throughtime.compiler._graph import ROWS, Dim, Folded, Graph, Node, Rows, Value
+from throughtime.compiler._traced import Source, Trace
 
 _COMPUTES = "it computes with the number of rows in the batch"
 
@@ -25,6 +25,7 @@ def merge(one: Trace, other: Trace) -> Trace:
 class _Merge:
     def __init__(self, one: Trace, other: Trace) -> None:
         self._made: dict[Value, Value] = {}
+        self._rows = one.rows, other.rows
         self._objection: str | None = None
         if [node.target for node in one.graph.nodes] != [node.target for node in other.graph.nodes]:
             raise Uncompilable(DEPENDS)
@@ -57,7 +58,7 @@ class _Merge:
             if len(one.shape) != len(other.shape) or one.dtype != other.dtype:
                 raise Uncompilable(DEPENDS)
             shape = tuple(self._size(a, b) for a, b in zip(one.shape, other.shape, strict=True))
-            if shape.count(ROWS) > 1:
+            if sum(not isinstance(size, int) for size in shape) > 1:
                 raise Uncompilable(f"the rows of a batch meet each other ({one.name} has shape {list(shape)})")
             self._made[one] = Value(one.name, shape, one.dtype)
             self._twins[one] = other
@@ -68,9 +69,12 @@ class _Merge:
     def _size(self, one: Any, other: Any) -> Dim:
         if one == other:
             return int(one)
-        if (one, other) == BATCHES:
+        few, many = self._rows
+        if (one, other) == (few, many):
             return ROWS
-        sizes = f"{one} for {BATCHES[0]} rows and {other} for {BATCHES[1]}"
+        if one > few and one * many == other * few:
+            return Folded(one // few)
+        sizes = f"{one} for {few} rows and {other} for {many}"
         if other > one:
             raise Uncompilable(f"it folds the rows of a batch into another dimension (a size of {sizes})")
         raise Uncompilable(f"{DEPENDS}, or on how often it has run (a number of {sizes})")
@@ -112,7 +116,7 @@ _SIZES = frozenset({"size", "sizes", "shape", "repeats", "input_sizes", "end"})
 
 def _has_rows(argument: Any) -> bool:
     """Whether the number of rows stands somewhere in an argument."""
-    return argument is ROWS or (isinstance(argument, tuple | list) and any(map(_has_rows, argument)))
+    return isinstance(argument, Rows | Folded) or (isinstance(argument, tuple | list) and any(map(_has_rows, argument)))
 
 
 def _is_same_literal(one: Tensor, other: Tensor) -> bool:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 MOST_SLOTS = 16
 """Of how many slots one by one may be multiplied."""
-_MOST_HEADS = 32
+MOST_HEADS = 32
 """Of how many products one by one may be made."""
 
 
@@ -70,7 +70,7 @@ def matmul(axes: RowAxes, original: Callable[..., Any] | None, one: Any, other: 
 
 def by_heads(one: Tensor, other: Tensor) -> Tensor | None:
     """`[n, heads, L, E] @ [n, heads, E, S]`, one head after another; None if they differ, or are too many."""
-    if one.shape[:2] != other.shape[:2] or one.shape[1] > _MOST_HEADS:
+    if one.shape[:2] != other.shape[:2] or one.shape[1] > MOST_HEADS:
         return None
     return torch.stack([one[:, head] @ other[:, head] for head in range(one.shape[1])], 1)
 

@@ -13,6 +13,7 @@ from throughtime.compiler._adjoint import Adjoint, make_adjoint
 from throughtime.compiler._errors import Uncompilable
 from throughtime.compiler._graph import Graph, Value
 from throughtime.compiler._hoist import hoist, regroup_sums
+from throughtime.compiler._products import MOST_SLOTS
 from throughtime.compiler._replay import Replay
 from throughtime.compiler._row_numbers import pick_by_row
 from throughtime.compiler._rows import check_random, check_rows
@@ -21,6 +22,7 @@ from throughtime.compiler._simplify import Pass, passes_for
 from throughtime.compiler._spread import spread_scalars
 from throughtime.compiler._trace import Tracing
 from throughtime.compiler._traced import StepSignature, Trace
+from throughtime.compiler._unfold import unfold_rows
 from throughtime.compiler._verify import check_graph
 from throughtime.compiler._watch import Anatomy, hooked_module, norm_over_rows
 
@@ -92,6 +94,7 @@ def compile_step(
     tracing = Tracing(cell, anatomy, signature, call, differentiate=differentiate, keep_states=keep_states)
     traced = tracing.merged()
     _check_devices(anatomy, signature)
+    unfold_rows(traced)
     check_random(traced.graph, traced.once)
     spread_scalars(traced)
     _simplify(traced)
@@ -120,7 +123,9 @@ def _simplify(traced: Trace) -> None:
         [tangent for tangent in tangents if tangent is not None]
         for tangents in (traced.output_tangents, traced.state_tangents)
     )
-    simplifying = passes_for([*of_outputs, *of_state], of_state)
+    # Where torch multiplies, several groups at once are better.
+    most_groups = MOST_SLOTS if traced.device.type == "cpu" else 1
+    simplifying = passes_for([*of_outputs, *of_state], of_state, most_groups)
     passes: tuple[Pass, ...] = (pick_by_row, *simplifying, lambda graph: regroup_sums(graph, traced.state))
     for simplify in passes:
         rewriter = simplify(traced.graph)

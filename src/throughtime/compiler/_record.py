@@ -164,6 +164,7 @@ class _Recording(TorchDispatchMode):
             state_gradients=gradients[second:],
             literals=self._literals,
             device=signature.input_leaves[0].device,
+            rows=rows,
             calls=self._calls.made,
             is_plain=self._is_plain,
         )

@@ -159,6 +159,13 @@ def _cat(node: Node) -> None:
             _refuse(node, "joins them with others")
 
 
+def _stack(node: Node) -> None:
+    """Stacked in front of the rows, parts have their rows one axis earlier than the whole has."""
+    dim, axis = _dim(node, node.result), node.result.row_axis
+    if axis is None or any(value.row_axis != axis - (dim < axis) for value in node.values):
+        _refuse(node, "joins them with others")
+
+
 def _reduce(node: Node) -> set[Value]:
     source = node.values[0]
     if source.row_axis in _axes(node, source):
@@ -357,7 +364,7 @@ RULES: dict[str, Callable[[Node], set[Value] | None]] = {
     "unfold": _along("dimension"),
     "slice": _slice,
     "cat": _cat,
-    "stack": _cat,
+    "stack": _stack,
     **dict.fromkeys(
         (
             "sum",

@@ -207,6 +207,44 @@ def _is_transpose(node: Node) -> bool:
     return node.name == "permute" and len(node.result.shape) == 2 and [dim % 2 for dim in node.args[1]] == [1, 0]
 
 
+def split_groups(graph: Graph, most: int) -> Rewriter:
+    """`[G, n, K] @ [G, K, F]` becomes G products of rows with one matrix each, if G is at most `most`."""
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        groups = node.result.shape[0] if node.name == "bmm" else 0
+        axes = [value.row_axis for value in node.args[:2]] if node.name == "bmm" else []
+        if axes not in ([1, None], [None, 2]) or not isinstance(groups, int) or groups > most:
+            rewriter.keep(node)
+            continue
+        left, right = map(rewriter.resolve, node.args)
+        if axes == [1, None]:
+            rewriter.replace(node.result, _by_groups(rewriter, left, right, groups))
+        else:
+            turned = _by_groups(rewriter, _last_turned(rewriter, right), _last_turned(rewriter, left), groups)
+            rewriter.replace(node.result, _last_turned(rewriter, turned))
+    return rewriter
+
+
+def _by_groups(rewriter: Rewriter, rows: Value, matrices: Value, groups: int) -> Value:
+    shape = (ROWS, matrices.shape[2])
+    products = []
+    for group in range(groups):
+        pair = [
+            rewriter.call(aten.select.int, value, 0, group, shape=value.shape[1:], like=value)
+            for value in (rows, matrices)
+        ]
+        products.append(rewriter.call(aten.mm.default, *pair, shape=shape, like=rows))
+    if groups == 1:
+        return rewriter.call(aten.unsqueeze.default, products[0], 0, shape=(1, *shape), like=rows)
+    return rewriter.call(aten.stack.default, products, 0, shape=(groups, *shape), like=rows)
+
+
+def _last_turned(rewriter: Rewriter, value: Value) -> Value:
+    """The last two dimensions swapped."""
+    first, one, other = value.shape
+    return rewriter.call(aten.transpose.int, value, 1, 2, shape=(first, other, one), like=value)
+
+
 def split_masks(graph: Graph) -> Rewriter:
     """An operation that computes gradients of rows and of parameters at once becomes two: only one is in the loop."""
     rewriter = Rewriter()
@@ -233,7 +271,7 @@ def drop_identities(graph: Graph) -> Rewriter:
     """Views, casts and copies that change nothing."""
     rewriter = Rewriter()
     for node in graph.nodes:
-        if node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node):
+        if _is_identity(node):
             rewriter.replace(node.result, node.args[0])
         elif node.name in ("view", "_unsafe_view") and not _is_line(node.args[0]):
             # Elements that lay side by side when the step was traced need not do so when it runs.
@@ -241,6 +279,13 @@ def drop_identities(graph: Graph) -> Rewriter:
         else:
             rewriter.keep(node)
     return rewriter
+
+
+def _is_identity(node: Node) -> bool:
+    if node.name == "permute":
+        dims = node.args[1]
+        return [dim % len(dims) for dim in dims] == list(range(len(dims)))
+    return node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node)
 
 
 def _is_line(value: Value) -> bool:
@@ -402,9 +447,10 @@ def _key(tree: Any) -> Any:
     return (type(tree), repr(tree)) if isinstance(tree, int | float) else tree
 
 
-def passes_for(tangents: Iterable[Value], recurring: Iterable[Value]) -> tuple[Pass, ...]:
-    """The passes in their order; the arguments are those of `split_products`."""
+def passes_for(tangents: Iterable[Value], recurring: Iterable[Value], most_groups: int = 1) -> tuple[Pass, ...]:
+    """The passes in their order; the arguments are those of `split_products` and `split_groups`."""
     return (
+        lambda graph: split_groups(graph, most_groups),
         split_masks,
         drop_identities,
         turn_products,

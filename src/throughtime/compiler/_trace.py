@@ -18,7 +18,7 @@ from throughtime.compiler._merge import merge
 from throughtime.compiler._products import RowAxes
 from throughtime.compiler._record import record
 from throughtime.compiler._replay import Replay
-from throughtime.compiler._traced import BATCHES, StepSignature, Trace
+from throughtime.compiler._traced import FEW, MANY, StepSignature, Trace
 from throughtime.compiler._undo import Outside
 from throughtime.compiler._watch import Anatomy
 
@@ -44,14 +44,28 @@ class Tracing:
             return [*outputs, *new_state] if keep_states else outputs, new_state
 
         self.replay = Replay(signature, step)
-        axes, outside = RowAxes(), Outside(anatomy.named)
+        outside = Outside(anatomy.named)
 
-        def run(rows: int) -> Trace:
+        # It holds nothing that holds this: the cell must not wait for the garbage collector.
+        def run(rows: int, axes: RowAxes) -> Trace:
             return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate, outside=outside)
 
         self._run = run
-        # Many rows first: `axes` learns which axis is that of the rows from its size, and any axis may be 2 long.
-        self._many, self._few = map(run, reversed(BATCHES))
+        sizes = {size for tensor in anatomy.tensors for size in tensor.shape}
+        sizes.update(size for leaf in (*signature.input_leaves, *signature.state_leaves) for size in leaf.shape or ())
+        self._trace_twice(sizes)
+
+    def _trace_twice(self, sizes: set[int]) -> None:
+        """Trace for few rows and for many, a number that no size in the cell has: rows are known by it."""
+        many = next((rows for rows in MANY if rows not in sizes), None)
+        if many is None:
+            raise Uncompilable(f"its sizes leave no number of rows to trace it for: {len(MANY)} were tried")
+        # Many rows first: `RowAxes` learns which axis is that of the rows from its size, and any axis may be 2 long.
+        self._axes = RowAxes()
+        self._many, self._few = (self._run(rows, self._axes) for rows in (many, FEW))
+        # What the step computes from may have that size by chance, too: its other trace tells.
+        if many in self._few.graph.numbers():
+            self._trace_twice({many, *sizes, *self._few.graph.numbers()})
 
     def merged(self) -> Trace:
         """The trace for any number of rows."""
@@ -60,7 +74,7 @@ class Tracing:
     def check_single_row(self) -> None:
         """Raise `Uncompilable` if the step does something else for one row, where `squeeze` takes the batch away."""
         try:
-            single = self._run(1)
+            single = self._run(1, self._axes)
         except Uncompilable as refusal:
             raise Uncompilable(f"for a single row, {refusal}") from refusal
-        check_calls(self._few.calls, self._many.calls, single.calls)
+        check_calls(self._few.calls, self._many.calls, single.calls, (self._few.rows, self._many.rows))

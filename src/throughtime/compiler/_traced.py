@@ -17,8 +17,14 @@ from throughtime.compiler._graph import Graph, Value
 StepCall = Callable[[Any, Any, Any], tuple[list[Any], list[Any]]]
 """`call(cell, inputs, state)`: the leaves of the outputs and of the new state."""
 
-# Far enough apart that a cell which treats small batches differently shows it, and small enough to run at once.
-BATCHES = (2, 67)
+FEW = 2
+"""The smaller number of rows that a step is traced for."""
+MANY = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
+"""The larger one is the first of these that is no size of the cell's own.
+
+They are far enough from the smaller one that a cell which treats small batches differently shows it, and small enough
+to run at once.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class Trace:
     # Values baked into the graph, such as `torch.tensor(3.0)` inside of a step.
     literals: dict[Value, Tensor]
     device: torch.device
+    # How many rows it was recorded for.
+    rows: int
     calls: list[Call]
     # Whether its gradient is all that there is to know: nothing is detached, or has a gradient of its own.
     is_plain: bool

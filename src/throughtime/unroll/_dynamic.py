@@ -24,7 +24,7 @@ from throughtime.unroll._arguments import (
 )
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
-from throughtime.unroll._recall import Known, recall, remember, signature
+from throughtime.unroll._recall import Known, can_be_known, recall, remember, signature
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
 
@@ -169,7 +169,7 @@ def dynamic_rnn(
     )
     result = run()
     note_scope(cell, scope)
-    if call is not None and result.choice is not None:
+    if call is not None and can_be_known(result):
         given = initial_state is not None
         remember(call, Known.of(cell, call.tensors, result, form, call.device, options, given=given))
     return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)

@@ -87,7 +87,32 @@ def unroll(
             swap_memory=swap_memory,
         )
         return result._replace(choice=choice)
-    with swapping(swap_memory, cell, (inputs, state)):
+    result = unroll_by_reference(
+        step,
+        form,
+        schedule,
+        inputs,
+        state,
+        all_states=all_states,
+        checkpoint_every=checkpoint_every,
+        swap_memory=swap_memory,
+    )
+    return result._replace(choice=choice)
+
+
+def unroll_by_reference(
+    step: Step,
+    form: Form,
+    schedule: Schedule,
+    inputs: Any,
+    state: Any,
+    *,
+    all_states: bool,
+    checkpoint_every: int | None,
+    swap_memory: bool,
+) -> Unrolled:
+    """The walk step by step, by the cell itself."""
+    with swapping(swap_memory, step.cell, (inputs, state)):
         walk = reference.run(
             step,
             _steps(schedule, inputs),
@@ -170,12 +195,16 @@ def _restored_states(form: Form, schedule: Schedule, states: Sequence[Tensor], f
 
 def _steps(schedule: Schedule, inputs: Any) -> list[Any]:
     """The nest of inputs of each step."""
+    if not _nest.is_nest(inputs):
+        return list(schedule.take(inputs))
     taken = map(schedule.take, _nest.flatten(inputs))
     return [_nest.pack_as(inputs, leaves) for leaves in zip(*taken, strict=True)]
 
 
 def _join(schedule: Schedule, steps: list[Any]) -> Any:
     """The reverse: a nest of sequences from the nest of outputs of each step."""
+    if not _nest.is_nest(steps[0]):
+        return schedule.put(steps)
     leaves = zip(*map(_nest.flatten, steps), strict=True)
     return _nest.pack_as(steps[0], [schedule.put(leaf) for leaf in leaves])
 

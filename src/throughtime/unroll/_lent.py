@@ -53,7 +53,7 @@ def unroll_lent(
     cell = kind(*_distinct(tensors))
     form, opened = open_inputs(inputs, time_major)
     result = plan_dynamic(cell, form, opened, sequence_length, initial_state, dtype, reverse=reverse)()
-    if call is not None and result.choice is not None:
+    if call is not None and result.choice is not None and result.choice.executable is not None:
         given = initial_state is not None
         found = Known.of(cell, tensors, result, form, call.device, options, given=given, reverse=reverse)
         remember(call, replace(found, stand_in=_stand_in(kind, tuple(map(looks_of, tensors)))))

@@ -21,14 +21,15 @@ from throughtime._tensors import records_gradients
 from throughtime.backends._direct import Direct
 from throughtime.backends._onlookers import onlooker
 from throughtime.backends._select import Choice
+from throughtime.backends._step import Step
 from throughtime.backends._swap import is_swapped
 from throughtime.backends._wanted import wanted_backend
 from throughtime.backends._zeros import shared_zeros
 from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell, starts_from_zeros
 from throughtime.compiler import Glance
-from throughtime.unroll._arguments import fit_state
+from throughtime.unroll._arguments import check_output_dtype, fit_state
 from throughtime.unroll._compiled import walk_directly
-from throughtime.unroll._engine import Packers, Unrolled, unroll_compiled
+from throughtime.unroll._engine import Packers, Unrolled, unroll_by_reference, unroll_compiled
 from throughtime.unroll._form import Form, Packed, Padded
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
@@ -59,6 +60,8 @@ class Known:
     make_state: Callable[[Any], Any]
     checks_values: bool
     direct: Direct | None
+    # That of the outputs.
+    dtype: torch.dtype
     # A cell that has the sizes and none of the tensors, for calls with tensors that are lent.
     stand_in: RNNCell | None = None
 
@@ -110,7 +113,8 @@ class Known:
             direct = Direct.of(choice.executable, schedule.steps, tensors)
         leading = (form.max_time, batch_size) if time_major else (batch_size, form.max_time)
         way = (padded, schedule, leading, blocks, reverse)
-        return cls(choice, batch_size, *way, chosen, pack, zeros, make_state, checks_values, direct)
+        of_outputs = check_output_dtype(dtype, result.state)
+        return cls(choice, batch_size, *way, chosen, pack, zeros, make_state, checks_values, direct, of_outputs)
 
     def run(
         self, call: Signature, cell: Any, inputs: Tensor | PackedSequence, lengths: list[int] | None, given: Any
@@ -124,10 +128,11 @@ class Known:
         form, schedule = self._arranged(inputs, lengths)
         if self.checks_values:
             cell.check_values(schedule.rows(inputs))
+        if self.choice.executable is None:
+            return self._run_by_reference(cell, form, schedule, inputs, self.pack.state(state))
         if self.direct is not None and isinstance(inputs, Tensor) and all(leaf.ndim for leaf in state):
             moves = schedule.moves([inputs])
             if (moves is not None or schedule is self.schedule) and self.direct.fits(tensors, [inputs]):
-                assert self.choice.executable is not None
                 outputs, final = walk_directly(
                     self.direct,
                     self.choice.executable,
@@ -142,6 +147,10 @@ class Known:
                 )
                 return Unrolled(self.pack.outputs(outputs), self.pack.state(final), None)
         return unroll_compiled(self.choice, tensors, cell, form, schedule, [inputs], state, self.pack, **self.options)
+
+    def _run_by_reference(self, cell: Any, form: Form, schedule: Schedule, inputs: Any, state: Any) -> Unrolled:
+        options = {name: value for name, value in self.options.items() if name != "parallel_iterations"}
+        return unroll_by_reference(Step(cell, state, self.dtype), form, schedule, inputs, state, **options)
 
     def _arranged(self, inputs: Tensor | PackedSequence, lengths: list[int] | None) -> tuple[Form, Schedule]:
         """The form of these inputs, and which rows run at which step."""
@@ -166,6 +175,12 @@ class Known:
         # A cell of its own may begin with plain numbers.
         device = inputs.data.device if isinstance(inputs, PackedSequence) else inputs.device
         return _nest.flatten(fit_state(cell.state_size, state, self.batch_size, device, "`initial_state`"))
+
+
+def can_be_known(result: Unrolled) -> bool:
+    """Whether another call like the one that gave this would take the same way."""
+    settled = result.choice is not None and result.choice.is_settled
+    return settled and all(isinstance(leaf, Tensor) for leaf in _nest.flatten(result.state))
 
 
 class Signature(NamedTuple):
