@@ -233,6 +233,18 @@ def test_computed_weights_are_read_as_often_as_by_torch(kind: str) -> None:
     assert counts[1] == counts[0]
 
 
+def test_a_list_of_weights_that_was_replaced() -> None:
+    """Torch reads its private list until a parameter is replaced; so do ours."""
+    both = pair("GRU", 3, 4)
+    for module in both:
+        module._flat_weights = [2 * weight for weight in module._flat_weights]
+    check_close("the list", both[0](X), both[1](X))
+    weight = nn.Parameter(torch.randn(12, 4))
+    for module in both:
+        module.weight_hh_l0 = weight
+    check_close("a parameter", both[0](X), both[1](X))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*quantize_per_tensor", "ignore::UserWarning")
 class TestQuantization:
     def test_dynamic(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import torch
@@ -82,26 +83,27 @@ class DropIn(nn.RNNBase):
 
     def _weights(self) -> list[Tensor]:
         """The weights as they are now, layer by layer; they may be computed, or replaced for this call alone."""
-        own, names = self._parameters, self._flat_weights_names
+        own = self._parameters
         try:
-            weights: list[Tensor] = [own[name] for name in names]  # type: ignore[misc]
+            weights: list[Any] = [own[name] for name in self._flat_weights_names]
         except KeyError:
-            return self._computed_weights()
-        # By this torch checks the dtype of inputs.
-        if getattr(self._flat_weights[0], "dtype", None) is not weights[0].dtype:
-            self._update_flat_weights()
-        return weights
+            return self._weights_of_torch()
+        return weights if all(map(is_, weights, self._flat_weights)) else self._weights_of_torch()
 
-    def _computed_weights(self) -> list[Tensor]:
-        """The same where a weight is no parameter. To read one may change it: spectral norm runs an iteration.
+    def _weights_of_torch(self) -> list[Tensor]:
+        """The weights that torch's `forward` takes, where one is no parameter, or its list of them has others.
 
-        So each is read as often as torch's `forward` reads it, which torch.compile cannot follow.
+        To read a weight may change it: spectral norm runs an iteration. So each is read as often as torch reads it,
+        which torch.compile cannot follow.
         """
         if torch.compiler.is_compiling():
-            return [getattr(self, name) for name in self._flat_weights_names]
+            weights: list[Any] = [getattr(self, name) for name in self._flat_weights_names]
+            # By this torch checks the dtype of inputs.
+            if getattr(self._flat_weights[0], "dtype", None) is not weights[0].dtype:
+                self._update_flat_weights()
+            return weights
         self._update_flat_weights()
-        weights: list[Any] = list(self._flat_weights)
-        return weights
+        return list(self._flat_weights)  # type: ignore[arg-type]
 
     def __prepare_scriptable__(self) -> Any:
         """Called by `torch.jit.script`, which would fail with a reason of its own."""
