@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import pickle
+from abc import ABC
 from typing import Any
 
 import pytest
@@ -36,10 +38,39 @@ class Tagger(nn.Module):
 
 
 class Own(nn.LSTM):
-    """Somebody's own, which does something else."""
+    """A subclass that computes something else."""
+
+    def forward(self, inputs: Tensor, hx: Any = None) -> Any:
+        return nn.LSTM.forward(self, 2 * inputs, hx)
+
+
+class Doubled(nn.LSTM):
+    """A subclass that calls the `forward` that it inherits."""
 
     def forward(self, inputs: Tensor, hx: Any = None) -> Any:
         return super().forward(2 * inputs, hx)
+
+
+class Mixin(ABC, nn.RNNBase):
+    """As in packages for forecasting: what all kinds have in common, above torch's classes."""
+
+    def forward(self, x: Any, hx: Any = None, lengths: Any = None) -> Any:  # type: ignore[override]
+        if lengths is None:
+            return super().forward(x, hx=hx)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths)
+        outputs, hidden = super().forward(packed, hx=hx)
+        return nn.utils.rnn.pad_packed_sequence(outputs)[0], hidden
+
+
+class Mixed(Mixin, nn.GRU):
+    """One kind of it."""
+
+
+class Named(nn.GRU):
+    """A subclass that overrides nothing."""
+
+    def summary(self) -> str:
+        return f"{self.input_size} to {self.hidden_size}"
 
 
 def test_a_model() -> None:
@@ -139,6 +170,42 @@ def test_under_torch_compile() -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("kind", [Doubled, Mixed, Named])
+def test_subclasses(kind: Any) -> None:
+    module = kind(3, 4)
+    want, text = module(X), repr(module)
+    tt.accelerate(module)
+    assert isinstance(module, kind)
+    assert isinstance(module, tt.nn.LSTM | tt.nn.GRU)
+    assert repr(module) == text
+    with tt.backend("numba"):
+        check_close("results", want, module(X))
+    for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert type(copied) is type(module)
+        check_close("a copy", want, copied(X))
+    assert type(tt.accelerate(kind(3, 4))) is type(module)
+
+
+def test_a_subclass_on_padded_sequences() -> None:
+    module = Mixed(3, 4)
+    want = module(X, lengths=[5, 2])
+    tt.accelerate(module)
+    with tt.backend("numba"):
+        check_close("results", want, module(X, lengths=[5, 2]))
+
+
+def test_a_parametrized_subclass() -> None:
+    module = weight_norm(Named(3, 4), "weight_hh_l0")
+    want = module(X)
+    tt.accelerate(module)
+    check_close("results", want, module(X))
+    assert module.summary() == "3 to 4"
+    nn.utils.parametrize.remove_parametrizations(module, "weight_hh_l0")
+    assert isinstance(module, Named)
+    assert isinstance(module, tt.nn.GRU)
+    check_close("removed", want, module(X))
+
+
 def test_changes_are_logged_and_make_no_noise(caplog: pytest.LogCaptureFixture) -> None:
     # A warning would be an error here.
     with caplog.at_level(logging.INFO, "throughtime"):
@@ -149,19 +216,27 @@ def test_changes_are_logged_and_make_no_noise(caplog: pytest.LogCaptureFixture) 
 class TestLeftAlone:
     def test_a_class_of_its_own(self) -> None:
         model = nn.Sequential(nn.ModuleDict({"own": Own(3, 4), "plain": nn.LSTM(3, 4)}))
-        with pytest.warns(UserWarning, match=r"accelerate has left alone 0.own \(Own\): .*Own is a class of its own"):
+        with pytest.warns(
+            UserWarning, match=r"accelerate has left alone 0.own \(Own\): .*Own is a class with a `forward` of its"
+        ):
             tt.accelerate(model)
         assert type(model[0]["own"]) is Own
         assert type(model[0]["plain"]) is tt.nn.LSTM
 
-    def test_a_class_that_overrides_nothing(self) -> None:
-        """It may rely on what it is: a class that inherits from ours is the way."""
+    def test_a_class_with_checks_of_its_own(self) -> None:
+        class Permuting(nn.GRU):
+            def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+                return hx
 
-        class Named(nn.GRU):
+        with pytest.warns(UserWarning, match=r"a `permute_hidden` of its own; let it inherit from throughtime.nn"):
+            tt.accelerate(Permuting(3, 4))
+
+    def test_a_class_that_is_no_kind_of_torchs(self) -> None:
+        class Other(nn.RNNBase):
             pass
 
-        with pytest.warns(UserWarning, match=r"the module itself \(Named\): .* let it inherit from throughtime.nn"):
-            tt.accelerate(Named(3, 4))
+        with pytest.warns(UserWarning, match=r"the module itself \(Other\): .*Other is a class with a `forward`"):
+            tt.accelerate(Other("GRU", 3, 4))
 
     def test_a_replaced_forward(self) -> None:
         module: Any = nn.GRU(3, 4)
@@ -179,7 +254,7 @@ class TestLeftAlone:
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_scripted(self) -> None:
         model = nn.Sequential(torch.jit.script(nn.GRU(3, 4)))
-        with pytest.warns(UserWarning, match="it is compiled by torch.jit; accelerate the model before that"):
+        with pytest.warns(UserWarning, match="it is compiled by torch.jit, which takes torch's own modules alone"):
             tt.accelerate(model)
 
     def test_nothing_to_change(self) -> None:

@@ -102,40 +102,15 @@ class _Unroll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, tensor_count: int, input_count: int, *leaves: Tensor) -> tuple[Tensor, ...]:
-        split = tensor_count + input_count
-        tensors, executable, swapped = leaves[:tensor_count], call.executable, None
-        rows, state = call.start(leaves[tensor_count:split], leaves[split:])
-        kept: Iterable[Tensor]
-        if call.direct is not None:
-            final = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-            outputs, kept = call.direct.forward(tensors, rows, final, call.steps, call.leading)
-            if call.moves is not None:
-                outputs, final = call.leave(outputs, final)
-            results = (*outputs, *final)
-        else:
-            env = environment(call, tensors, rows)
-            if call.swap:
-                swapped = executable.keeping.plan(call.steps, call.chunk, leaves[split].device)
-            outputs, final, found = executable.forward(
-                env, state, call.steps, call.noise.generator, call.chunk, swapped
-            )
-            own = apart([*outputs, *final], [*leaves, *rows])
-            outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
-            results = (*outputs, *final)
-            if call.leading is not None and swapped is None:
-                # Outputs that are kept are kept with the axes that they leave with, because a direct call does so:
-                # its kernel writes them that way. Torch's checkpoint wants every call to keep tensors of one shape.
-                leaving = zip(executable.program.outputs, outputs, strict=True)
-                found.update((value, leaf) for value, leaf in leaving if value in found)
-            kept = found.values() if swapped is None else (*found.values(), *swapped.take())
+        split, executable = tensor_count + input_count, call.executable
+        results, kept, swapped = _forward(call, leaves, tensor_count, split)
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
         # What hooks hand out in the backward pass is theirs.
         has_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         assert executable.backward is not None
         ctx.claim, ctx.may_overwrite = Claim(), bool(executable.backward.overwritten) and not has_hooks
-        moved = () if call.moves is None else (*rows, *state)
         # Autograd knows how long saved tensors are wanted, wherever they are.
-        ctx.save_for_backward(*leaves, *moved, *kept)
+        ctx.save_for_backward(*leaves, *kept)
         ctx.set_materialize_grads(False)
         # A cell that may be run again must be then what it is now.
         ctx.structure = None if executable.program.replay is None else _structure_of(call.noise.cell)
@@ -147,7 +122,10 @@ class _Unroll(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         call: Call = ctx.call
         needed = ctx.needs_input_grad[3:]
-        saved = ctx.saved_tensors
+        try:
+            saved = ctx.saved_tensors
+        except RuntimeError:
+            saved = _saved_again(ctx, len(needed))
         leaves = saved[: len(needed)]
         _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
         if torch.is_grad_enabled() or any(map(is_batched, gradients)):
@@ -175,6 +153,48 @@ class _Unroll(torch.autograd.Function):
         of_state = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
         of_inputs, of_state = call.leave(of_inputs, of_state)
         return (None, None, None, *of_tensors, *of_inputs, *of_state)
+
+
+def _forward(
+    call: Call, leaves: Sequence[Tensor], tensor_count: int, split: int
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Kept | None]:
+    """Outputs and final state; what the backward pass wants besides the leaves; the plan for what waits on the host."""
+    tensors, executable, swapped = leaves[:tensor_count], call.executable, None
+    rows, state = call.start(leaves[tensor_count:split], leaves[split:])
+    kept: Iterable[Tensor]
+    if call.direct is not None:
+        final = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+        outputs, kept = call.direct.forward(tensors, rows, final, call.steps, call.leading)
+        if call.moves is not None:
+            outputs, final = call.leave(outputs, final)
+    else:
+        env = environment(call, tensors, rows)
+        if call.swap:
+            swapped = executable.keeping.plan(call.steps, call.chunk, leaves[split].device)
+        outputs, final, found = executable.forward(env, state, call.steps, call.noise.generator, call.chunk, swapped)
+        own = apart([*outputs, *final], [*leaves, *rows])
+        outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
+        if call.leading is not None and swapped is None:
+            # Outputs that are kept are kept with the axes that they leave with, because a direct call does so:
+            # its kernel writes them that way. Torch's checkpoint wants every call to keep tensors of one shape.
+            leaving = zip(executable.program.outputs, outputs, strict=True)
+            found.update((value, leaf) for value, leaf in leaving if value in found)
+        kept = found.values() if swapped is None else (*found.values(), *swapped.take())
+    moved = () if call.moves is None else (*rows, *state)
+    return (*outputs, *final), (*moved, *kept), swapped
+
+
+def _saved_again(ctx: Any, count: int) -> tuple[Tensor, ...]:
+    """What the forward pass saved, computed again because an output was changed in place, as by `outputs.relu_()`.
+
+    The kernels save outputs that are returned to the caller; a copy of each would cost every call. A changed leaf is
+    the caller's error, which `unpack` raises.
+    """
+    leaves = [saved.unpack() for saved in ctx._raw_saved_tensors[:count]]
+    call: Call = ctx.call
+    with torch.no_grad(), call.noise.again():
+        _, kept, ctx.swapped = _forward(call, leaves, ctx.tensor_count, ctx.split)
+    return (*leaves, *kept)
 
 
 def _walk_back(

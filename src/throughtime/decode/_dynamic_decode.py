@@ -17,6 +17,7 @@ from throughtime.decode._graphs import beside_graphs
 from throughtime.decode._teacher_forced import decode_at_once
 from throughtime.decode._whole import whole_numbers
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
+from throughtime.unroll._jit_trace import check_not_traced
 
 # TensorFlow's default, for a loop over steps. Where all steps are known nothing is gained by computing less at a time,
 # and a default cannot be told from the same number said aloud: it leaves the choice to the engine.
@@ -58,6 +59,7 @@ def dynamic_decode(
     >>> outputs.rnn_output.shape[0], outputs.sample_id.shape[0], lengths.shape
     (3, 3, torch.Size([3]))
     """
+    check_not_traced("dynamic_decode", "the number of its steps")
     if not isinstance(decoder, Decoder):
         fix = "Pass tt.decode.BasicDecoder(...), or a class of your own that inherits from tt.decode.Decoder."
         raise TypeError(

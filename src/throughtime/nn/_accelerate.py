@@ -8,25 +8,28 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from throughtime._errors import problem, type_name
-from throughtime.nn._modules import GRU, LSTM, RNN, DropIn
+from throughtime.nn._classes import class_of_ours, own_method, torchs_base, without_parametrization
+from throughtime.nn._modules import DropIn
+from throughtime.nn._quantization import show_torchs_classes
 
-_OURS: dict[type, type] = {nn.LSTM: LSTM, nn.GRU: GRU, nn.RNN: RNN}
 _NAMES = frozenset({"LSTM", "GRU", "RNN"})
 _log = logging.getLogger("throughtime")
 
 Module = TypeVar("Module", bound=nn.Module)
+
+show_torchs_classes()
 
 
 def accelerate(module: Module) -> Module:
     """Turn every `torch.nn.LSTM`, `GRU` and `RNN` inside `module`, or itself, into `tt.nn`'s; returns the same object.
 
     Only the class of each is changed. Parameters, hooks, names, the mode, and an optimiser that knows the parameters
-    all stay; checkpoints of the model load as before, here and in torch. What cannot be changed without changing what
-    it does (a class of its own, a replaced `forward`, quantized or scripted modules) is left alone, and a warning names
-    it with the reason; so does one if there is nothing to change. What was changed goes to the logger "throughtime".
+    all stay; checkpoints of the model load as before, here and in torch. Subclasses of torch's are taken as long as
+    they leave `forward` alone, or call `super().forward` in theirs. What cannot be changed without changing what it
+    does (any other class, a replaced `forward`, quantized or scripted modules) is left alone, and a warning names it
+    with the reason; so does one if there is nothing to change. What was changed goes to the logger "throughtime".
 
     >>> import torch, throughtime as tt
     >>> class Tagger(torch.nn.Module):
@@ -52,7 +55,7 @@ def accelerate(module: Module) -> Module:
             reason = _reason_to_leave(part)
             if reason is None:
                 # Past `__setattr__`, which is torch's and knows nothing of classes.
-                object.__setattr__(part, "__class__", _class_of_ours(type(part)))
+                object.__setattr__(part, "__class__", class_of_ours(type(part)))
                 changed.append(name)
             else:
                 left.append(f"{name}: {reason}")
@@ -76,14 +79,14 @@ def _is_recurrent(part: nn.Module) -> bool:
 
 def _reason_to_leave(part: nn.Module) -> str | None:
     if isinstance(part, torch.jit.ScriptModule):
-        return "it is compiled by torch.jit; accelerate the model before that"
+        return "it is compiled by torch.jit, which takes torch's own modules alone"
     if not isinstance(part, nn.RNNBase):
         return "it is quantized, with weights that are no parameters"
-    kind = _without_parametrization(type(part))
-    if kind not in _OURS:
-        return (
-            f"{kind.__module__}.{kind.__qualname__} is a class of its own; let it inherit from throughtime.nn instead"
-        )
+    kind = without_parametrization(type(part))
+    own = "forward" if torchs_base(kind) is None else own_method(kind)
+    if own is not None:
+        name, fix = f"{kind.__module__}.{kind.__qualname__}", "let it inherit from throughtime.nn instead"
+        return f"{name} is a class with a `{own}` of its own; {fix}"
     replaced = [name for name in ("forward", "check_forward_args", "permute_hidden") if name in vars(part)]
     if replaced:
         return f"its `{replaced[0]}` has been replaced by somebody else's"
@@ -92,18 +95,3 @@ def _reason_to_leave(part: nn.Module) -> str | None:
 
 def _is_of_torch(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "torch"
-
-
-def _without_parametrization(kind: type) -> type:
-    """The class of a module before torch gave it properties for weights that are computed."""
-    is_made = "__getstate__" in vars(kind) and kind.__name__.startswith("Parametrized")
-    return kind.__bases__[0] if is_made and kind.__module__ == parametrize.__name__ else kind
-
-
-def _class_of_ours(kind: type) -> Any:
-    """The class that takes the place of a class of torch; with the same properties, if it was made for those."""
-    plain = _without_parametrization(kind)
-    if plain is kind:
-        return _OURS[kind]
-    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__", "__doc__")}
-    return type(kind.__name__, (_OURS[plain],), own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import torch
@@ -11,10 +12,12 @@ from torch.nn.utils.rnn import PackedSequence
 from throughtime._errors import check_flag, check_positive_int, problem
 from throughtime._tensors import autocast_on
 from throughtime.backends._wanted import wanted_backend
+from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.nn._arguments import closed, data_of, lengths_of, opened, ranks_differ
 from throughtime.nn._cells import STEPS, TorchCell
 from throughtime.nn._layers import State, through_layers
 from throughtime.nn._let_in import let_in
+from throughtime.nn._overrides import argument_of, as_leaf, is_for_torch
 
 Hidden = TypeVar("Hidden")
 """The state of a module: one tensor, or of an LSTM `(h, c)`."""
@@ -31,12 +34,20 @@ class DropIn(nn.RNNBase, Generic[Hidden]):
     def forward(self, input: PackedSequence, hx: Hidden | None = None) -> tuple[PackedSequence, Hidden]: ...
     def forward(self, input: Any, hx: Any = None, *, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
         """Run all layers over `input`, from `hx`; with `sequence_length` [B] over that many steps of each sequence."""
+        if isinstance(hx, LSTMStateTuple):
+            # The cells' own tuple has the other order, and says so.
+            hx = (hx.h, hx.c)
+        values = (data_of(input), *(hx if isinstance(hx, tuple) else (hx,)))
+        if is_for_torch(values, sequence_length):
+            return self._forward_of_torch(input, hx, sequence_length, values)
         if ranks_differ(self, input, hx) or (sequence_length is None and _is_left_to_torch(data_of(input))):
             return super().forward(input, hx)
         lengths = lengths_of(self, input, sequence_length)
         if isinstance(input, PackedSequence) and torch.compiler.is_dynamo_compiling():
             return _forward_uncompiled(self, input, hx)
         weights = self._weights()
+        if is_for_torch(tuple(weights), sequence_length):
+            return super().forward(input, hx)
         inputs, states = opened(self, input, hx)
         device = data_of(input).device
         if autocast_on(device) and weights[0].dtype is not torch.float64:
@@ -47,6 +58,13 @@ class DropIn(nn.RNNBase, Generic[Hidden]):
         else:
             outputs, final = through_layers(self, weights, inputs, states, lengths)
         return closed(self, outputs, final, batched=inputs is input)
+
+    def _forward_of_torch(self, input: Any, hx: Any, lengths: Any, values: tuple[Any, ...]) -> Any:  # noqa: A002
+        """The call for arguments that override what torch's functions do; `torch.fx` has one node for it."""
+        proxy = argument_of(values)
+        if proxy is not None and getattr(proxy.tracer, "root", None) is not self:
+            return as_leaf(self, proxy, input, hx=hx, sequence_length=lengths)
+        return super().forward(input, hx)
 
     if TYPE_CHECKING:
         # As torch's `Module` declares it, a call returns anything.
@@ -78,12 +96,37 @@ class DropIn(nn.RNNBase, Generic[Hidden]):
 
     def _weights(self) -> list[Tensor]:
         """The weights as they are now, layer by layer; they may be computed, or replaced for this call alone."""
-        own, names = self._parameters, self._flat_weights_names
-        weights: list[Tensor] = [own[name] if name in own else getattr(self, name) for name in names]  # type: ignore[misc]
-        # By this torch checks the dtype of inputs.
-        if getattr(self._flat_weights[0], "dtype", None) is not weights[0].dtype:
-            self._update_flat_weights()
-        return weights
+        own = self._parameters
+        try:
+            weights: list[Any] = [own[name] for name in self._flat_weights_names]
+        except KeyError:
+            return self._weights_of_torch()
+        return weights if all(map(is_, weights, self._flat_weights)) else self._weights_of_torch()
+
+    def _weights_of_torch(self) -> list[Tensor]:
+        """The weights that torch's `forward` takes, where one is no parameter, or its list of them has others.
+
+        To read a weight may change it: spectral norm runs an iteration. So each is read as often as torch reads it,
+        which torch.compile cannot follow.
+        """
+        if torch.compiler.is_compiling():
+            weights: list[Any] = [getattr(self, name) for name in self._flat_weights_names]
+            # By this torch checks the dtype of inputs.
+            if getattr(self._flat_weights[0], "dtype", None) is not weights[0].dtype:
+                self._update_flat_weights()
+            return weights
+        self._update_flat_weights()
+        return list(self._flat_weights)  # type: ignore[arg-type]
+
+    def __prepare_scriptable__(self) -> Any:
+        """Called by `torch.jit.script`, which would fail with a reason of its own."""
+        what = "torch.jit.script does not take modules of throughtime.nn"
+        name = f"torch.nn.{self.mode.partition('_')[0]}"
+        fix = (
+            f"Script the model before `tt.accelerate`, or script a {name} with the same `state_dict`; torch.export and "
+            "torch.jit.trace take the module as it is."
+        )
+        raise RuntimeError(problem(what, got=type(self).__name__, expected=name, fix=fix))
 
 
 let_in(DropIn)

@@ -13,7 +13,13 @@ from throughtime import _nest
 from throughtime._errors import InvalidArgumentError, check_dtype, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import as_tensor, autocast_on
 from throughtime.cells._base import RNNCell, dims, initial_state
+from throughtime.cells._lstm import LSTMStateTuple
 
+_STATE_FIX = "Make one with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
+_LSTM_FIX = (
+    "A plain tuple is taken as `(c, h)`, as in TensorFlow; torch's is `(h, c)`, each [layers, B, H]. Say which is "
+    "which: `tt.LSTMStateTuple(c=c_n[0], h=h_n[0])`."
+)
 _NUMBERS = (np.ndarray, np.number, float, int)
 
 
@@ -138,16 +144,25 @@ def check_state(
 
 def fit_state(state_size: Any, state: Any, batch_size: int, device: torch.device, what: str) -> Any:
     """A state in the structure of `state_size`, every leaf with one row for each sequence of the batch."""
+    fix = _LSTM_FIX if _may_be_torchs(state_size, state) else _STATE_FIX
     state = _nest.conform(state_size, state, what)
-    return _nest.map_up_to(lambda size, leaf: _fit_leaf(leaf, size, batch_size, device, what), state_size, state)
+    return _nest.map_up_to(lambda size, leaf: _fit_leaf(leaf, size, batch_size, device, what, fix), state_size, state)
 
 
-def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what: str) -> Any:
+def _may_be_torchs(state_size: Any, state: Any) -> bool:
+    """Whether a plain tuple is given for the `(c, h)` of an LSTM: torch's is `(h, c)`, of all layers."""
+    if isinstance(state_size, LSTMStateTuple):
+        return type(state) in (tuple, list)
+    if type(state_size) not in (tuple, list) or type(state) not in (tuple, list):
+        return False
+    return any(_may_be_torchs(*pair) for pair in zip(state_size, state, strict=False))
+
+
+def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what: str, fix: str) -> Any:
     # A part without a size, such as a TensorArray, is taken as it is.
     if isinstance(size, tuple) and not isinstance(size, torch.Size):
         return leaf
     expected = (batch_size, *dims(size))
-    fix = "Make one with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
     # A tuple of types: torch.compile cannot trace their union.
     if isinstance(leaf, _NUMBERS):
         leaf = as_tensor(what.strip("`"), leaf).to(device)

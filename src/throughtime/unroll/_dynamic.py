@@ -24,6 +24,7 @@ from throughtime.unroll._arguments import (
 )
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
+from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._recall import Known, can_be_known, recall, remember, signature
 from throughtime.unroll._traced import is_one_operator, unroll_as_operator
 
@@ -191,6 +192,7 @@ def plan_dynamic(
     checkpoint_every: int | None = None,
 ) -> Callable[[], Unrolled]:
     """Check what belongs to one cell and one direction; calling the result runs it."""
+    check_not_traced("an unroll", "its lengths and the number of its steps")
     if form.lengths is not None and sequence_length is not None:
         raise ValueError(
             problem(

@@ -17,6 +17,7 @@ from throughtime.backends._swap import swapping
 from throughtime.backends.reference import select
 from throughtime.cells._base import begin_sequence, build_for, check_cell, dims
 from throughtime.unroll._arguments import check_parallel_iterations, fit_state, note_scope
+from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._tensor_array import TensorArray
 from throughtime.unroll._while_loop import check_kept
 
@@ -49,6 +50,7 @@ def raw_rnn(
     >>> emitted.stack().shape
     torch.Size([4, 2, 5])
     """
+    check_not_traced("raw_rnn", "the number of its steps")
     check_cell("cell", cell)
     signature = "loop_fn(time, cell_output, cell_state, loop_state)"
     check_callable("loop_fn", loop_fn, expected="a function", fix=f"Pass {signature}.")

@@ -23,6 +23,7 @@ from throughtime.unroll._arguments import (
 )
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._form import Form, open_inputs
+from throughtime.unroll._jit_trace import check_not_traced
 
 
 @overload
@@ -82,6 +83,8 @@ def plan_static(
     reverse: bool = False,
 ) -> Callable[[], Unrolled]:
     """Check what belongs to one cell and one direction; calling the result runs it."""
+    if sequence_length is not None:
+        check_not_traced("an unroll with `sequence_length`", "its lengths")
     lengths = check_lengths(sequence_length, form.batch_size)
     device = _nest.flatten(sequences)[0].device
     state = check_state(cell, initial_state, form.batch_size, dtype, device, name)

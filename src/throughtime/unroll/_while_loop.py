@@ -16,6 +16,7 @@ from throughtime._tensors import as_tensor
 from throughtime.backends._swap import swapping
 from throughtime.cells._copies import call_on_copies
 from throughtime.unroll._arguments import check_parallel_iterations
+from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._tensor_array import TensorArray
 
 
@@ -42,6 +43,7 @@ def while_loop(
     >>> tt.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, 2 * x), (torch.tensor(0), torch.tensor(1.0)))
     (tensor(3), tensor(8.))
     """
+    check_not_traced("while_loop", "the number of its iterations")
     function = "a function of the loop variables"
     check_callable("cond", cond, expected=function, fix="Pass a function, as in `cond=lambda i: i < 10`.")
     check_callable("body", body, expected=function, fix="Pass a function, as in `body=lambda i: i + 1`.")

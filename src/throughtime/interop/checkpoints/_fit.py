@@ -32,7 +32,7 @@ def misfits(found: Targets, coming: Mapping[str, Variable], dtypes: Mapping[str,
 
 
 def _here(place: Place, variable: Variable) -> Shape:
-    return variable.shape[::-1] if place.turned else variable.shape
+    return place.shape_in_torch(variable.shape)
 
 
 def _holds(dtype: torch.dtype, coming: torch.dtype | None) -> bool:

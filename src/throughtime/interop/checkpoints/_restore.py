@@ -66,8 +66,9 @@ def load_tf_checkpoint(target: Any, checkpoint: Any, scope: str | None = None, *
 
     Args:
         target: A cell, or a `tt.RNN`; or a dict of the parts of a model by their scopes, where a part is one of these,
-            a `torch.nn.Linear` (`kernel` and `bias` of a dense layer), any other module (its parameters by their own
-            names), or a tensor (the variable of that very name).
+            a `torch.nn.Linear` or a convolution (`kernel` and `bias`, with TensorFlow's order of axes), any other
+            module (its parameters by their own names, with such layers inside of it), or a tensor (the variable of
+            that very name). Layers of torch whose layout TensorFlow does not have, as `torch.nn.LSTM`, are refused.
         checkpoint: What `tf.train.Saver.save` returned, a folder with a latest checkpoint, or a `TFCheckpoint`.
         scope: The scope of the unroll; None takes that of the cell's first unroll, or "rnn". "" is for a cell that was
             called by itself. Before the names of a dict it is an outer scope.
@@ -99,7 +100,7 @@ def load_tf_checkpoint(target: Any, checkpoint: Any, scope: str | None = None, *
 
 def _assign(place: Place, value: Tensor) -> None:
     parameter: Any = place.parameter
-    value = value.t() if place.turned else value
+    value = place.in_torch(value)
     with torch.inference_mode(False), torch.no_grad():
         if is_lazy(parameter):
             parameter.materialize(value.shape)

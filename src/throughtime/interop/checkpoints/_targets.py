@@ -19,17 +19,39 @@ _FIX = (
     "model.embedding.weight}`."
 )
 
+_CONVOLUTIONS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
+# Layers whose parameters have the same axes in TensorFlow; containers of parameters have them in the user's order.
+_ALIKE = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.ParameterList, nn.ParameterDict)
+
 
 class Place(NamedTuple):
-    """A parameter, and whether it is the transpose of TensorFlow's variable."""
+    """A parameter, and in which order TensorFlow's variable has its axes; None is the same order."""
 
     parameter: Tensor
-    turned: bool = False
+    axes: tuple[int, ...] | None = None
 
     def in_tensorflow(self) -> Tensor:
         """The parameter as TensorFlow has it."""
         found = self.parameter.detach()
-        return found.t() if self.turned else found
+        return found if self.axes is None else found.permute(self.axes)
+
+    def in_torch(self, value: Tensor) -> Tensor:
+        """TensorFlow's value as torch has it."""
+        return value if self.axes is None else value.permute(self._back())
+
+    def shape_in_torch(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """TensorFlow's shape as torch has it; one of another rank is left as it is, and fits nothing."""
+        if self.axes is None or len(shape) != len(self.axes):
+            return shape
+        return tuple(shape[axis] for axis in self._back())
+
+    def _back(self) -> list[int]:
+        assert self.axes is not None
+        return [self.axes.index(axis) for axis in range(len(self.axes))]
 
 
 class Targets(NamedTuple):
@@ -101,18 +123,52 @@ def _add(found: Targets, scope: str, part: Any) -> None:
 def _places(scope: str, part: Any) -> Iterator[tuple[str, Place]]:
     if isinstance(part, RNNCell):
         yield from ((name, Place(parameter)) for name, parameter in _cell_places(part, scope))
-    elif isinstance(part, nn.Linear):
-        yield _joined(scope, "kernel"), Place(part.weight, turned=True)
-        if part.bias is not None:
-            yield _joined(scope, "bias"), Place(part.bias)
     elif isinstance(part, nn.Module):
-        for path, parameter in part.named_parameters():
-            yield _joined(scope, path.replace(".", "/")), Place(parameter)
+        yield from _module_places(scope, part)
     elif isinstance(part, Tensor):
         yield scope, Place(part)
     else:
         what, expected = f"{scope!r} has nothing to load or to save", "a cell, a module or a tensor"
         raise TypeError(problem(what, got=type_name(part), expected=expected, fix=_FIX))
+
+
+def _module_places(scope: str, root: nn.Module) -> Iterator[tuple[str, Place]]:
+    """The parameters of a module by their own names; those of layers that TensorFlow has, as it has them."""
+    seen: set[int] = set()
+    for path, module in root.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        axes = _kernel_axes(module)
+        if axes is None:
+            _check_layout(_joined(scope, path.replace(".", "/")), module, own)
+        for name, parameter in own.items():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                is_kernel = axes is not None and name == "weight"
+                level = _joined(_joined(scope, path.replace(".", "/")), "kernel" if is_kernel else name)
+                yield level, Place(parameter, axes if is_kernel else None)
+
+
+def _kernel_axes(module: nn.Module) -> tuple[int, ...] | None:
+    """The axes of a layer's `weight` in the order of TensorFlow's `kernel`: space, in, out; None for other modules.
+
+    Torch has out, in, space; the weight of a transposed convolution is in, out, space, and TensorFlow's space, out, in.
+    """
+    if isinstance(module, nn.Linear):
+        return (1, 0)
+    rank = next((rank for rank, kinds in _CONVOLUTIONS.items() if isinstance(module, kinds)), None)
+    return None if rank is None else (*range(2, 2 + rank), 1, 0)
+
+
+def _check_layout(name: str, module: nn.Module, own: Mapping[str, Tensor]) -> None:
+    """Refuse layers of torch whose layout is not known to be TensorFlow's: nothing would fit, or fit by chance."""
+    if type(module).__module__.startswith("torch.nn.") or isinstance(module, nn.RNNBase):
+        for path, parameter in own.items():
+            if not isinstance(module, _ALIKE) and not is_lazy(parameter) and parameter.ndim > 1:
+                what = f"the layout of {name!r} differs between torch and TensorFlow"
+                fix = "Give its parameters as tensors by their names, in TensorFlow's layout."
+                expected = "a cell, a Linear, a convolution, an embedding, or a module of your own"
+                got = f"`{path}` of a {type_name(module)}"
+                raise TypeError(problem(what, got=got, expected=expected, fix=fix))
 
 
 def _cell_places(cell: RNNCell, scope: str) -> Iterator[tuple[str, nn.Parameter]]:
