@@ -125,6 +125,19 @@ def test_parquet_reads_text_as_before(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("index", [-1, 7])
+def test_parquet_with_an_index_beyond_its_dictionary(
+    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"word": ["a", "b"]}), tmp_path / "a.parquet")
+    table = open_table(tmp_path / "a.parquet")
+    damaged = pa.DictionaryArray.from_arrays(pa.array([0, index]), pa.array(["a", "b"]), safe=False)
+    monkeypatch.setattr(table, "_batches", lambda: [pa.record_batch([damaged], ["word"])])
+    with pytest.raises(Mistake, match="column `word` cannot be read: got dictionary"):
+        list(table.pieces())
+
+
 @pytest.mark.parametrize("shape", [[0, 2**63], [2**63, 0]])
 def test_weights_of_impossible_shapes(shape: list[int], tmp_path: Path) -> None:
     head = json.dumps({"kernel": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
@@ -152,10 +165,11 @@ def test_names_in_a_state(written: bytes, path: str, tmp_path: Path) -> None:
 
 
 def test_a_variable_of_version_1_without_slices(tmp_path: Path) -> None:
-    variable = field(1, b"name") + field(2, field(2, b"")) + field(3, 1)
+    variable = field(1, b"a\nname") + field(2, field(2, b"")) + field(3, 1)
     (tmp_path / "model.ckpt").write_bytes(table_of([(b"", field(1, field(1, variable)))]))
-    with pytest.raises(ValueError, match="'name' in name cannot be read: got a variable without a slice"):
-        TFCheckpoint(tmp_path / "model.ckpt")["name"]
+    with pytest.raises(ValueError, match=r"'a\\nname' in .*model.ckpt cannot be read: got a variable without") as error:
+        TFCheckpoint(tmp_path / "model.ckpt")["a\nname"]
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

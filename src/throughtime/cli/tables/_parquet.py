@@ -114,6 +114,8 @@ class ParquetTable(File):
             different = _as_texts(column.dictionary)
             # A missing one is the last of the texts.
             places = column.indices.fill_null(len(different)).to_numpy(zero_copy_only=False)
+            if places.size and places.min() < 0:
+                raise ValueError("an index below 0 into a dictionary")
             texts: Values = np.append(different, [""])[places]
             return texts
         return _as_texts(column)

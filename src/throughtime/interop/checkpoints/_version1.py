@@ -43,6 +43,7 @@ class SavedSlices:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._stored: dict[str, _Stored] = {}
         self._described = 0
+        self._first = paths[0]
         for path in paths:
             with explained(path):
                 self._add(path, Table(path))
@@ -74,7 +75,7 @@ class SavedSlices:
         """A variable's numbers, or texts; the checksum of the block that has them is right."""
         dtype, shape, places = self._stored[name]
         slices = [where for _, _, where in places]
-        with explained(places[0][0] if places else Path(name), name):
+        with explained(places[0][0] if places else self._first, name):
             if not slices:
                 raise Damaged("a variable without a slice")
             check_cover(shape, slices)
