@@ -32,10 +32,10 @@ from loop_programs import (
     softmax,
 )
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import LoopKernel, _compile, _llvm, _packer, _shards, compile_loop, refusal
+from throughtime.backends.numba import LoopKernel, _compile, _llvm, _packer, _shards, _team, compile_loop, refusal
 from throughtime.backends.numba._crews import Crew, Work
+from throughtime.backends.numba._pool import Pool
 from throughtime.backends.numba._shards import cut_rows, cut_steps, is_worth_pieces, with_halves
-from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import (
     Carry,
     LoopProgram,
@@ -57,9 +57,11 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads for the smallest of work."""
+@pytest.fixture(params=["torch's threads", "a pool"])
+def many_shards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of either kind for the smallest of work."""
+    if request.param == "a pool":
+        monkeypatch.setattr(_team, "_team", Pool())
     monkeypatch.setattr(_shards, "SHARD_NANOSECONDS", 1)
 
 
@@ -357,7 +359,7 @@ def test_pieces_give_the_same_results(make: Callable[..., LoopProgram], many_pie
         given = arguments(program, steps, rows)
         expected, kernel = given.copy(), compile_loop(program)
         kernel.run(*expected.every(), steps, 0, len(counts), 1)
-        assert bool(kernel.divide(steps, 0, len(counts), 3).pieces) == (team() is not None)
+        assert kernel.divide(steps, 0, len(counts), 3).pieces
         kernel.run(*given.every(), steps, 0, len(counts), 3)
         assert all(torch.equal(*pair) for pair in zip(given.results(), expected.results(), strict=True))
 

@@ -34,19 +34,24 @@ from loop_programs import (
 from test_kernels import check_same
 from test_relay import check_forked
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import _compile, _crews, _launch, _meeting, _shards, compile_loop
+from throughtime.backends.numba import _compile, _crews, _launch, _meeting, _shards, _team, compile_loop
+from throughtime.backends.numba._calls import calls_of
 from throughtime.backends.numba._crews import Crew, Work
 from throughtime.backends.numba._library import load
 from throughtime.backends.numba._meeting import Meeting, nanoseconds_to_meet
-from throughtime.backends.numba._team import Team, team
+from throughtime.backends.numba._pool import Pool
+from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import LoopProgram
 
-pytestmark = [
-    pytest.mark.covers("kernels"),
-    pytest.mark.skipif(team() is None, reason="no OpenMP library here"),
-]
+pytestmark = pytest.mark.covers("kernels")
 
 BATCHES = [packed(*[1] * 30), packed(5, 5, 5, 3, 2, 2, 1, 1, 0), packed(*[9] * 4, *[4] * 9), batch_major(7, 5)]
+
+
+@pytest.fixture(autouse=True, params=["torch's threads", "a pool"])
+def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "a pool":
+        monkeypatch.setattr(_team, "_team", Pool())
 
 
 @pytest.fixture
@@ -144,33 +149,29 @@ def test_some_of_the_steps(crew: Callable[[int, int], None]) -> None:
 
 
 def test_with_fewer_threads_than_members_nobody_begins() -> None:
-    together = team()
-    assert together is not None
-    calls = together.calls(0, [0] * (torch.get_num_threads() + 1))
+    calls = calls_of(0, [0] * (torch.get_num_threads() + 1))
     before = calls[:]
     # A call of the function at 0 would be the end of this process.
-    assert not together.run_at_once(calls)
+    assert not team().run_at_once(calls)
     assert calls == before
 
 
-@pytest.mark.parametrize("why", ["too few threads", "late", "forked"])
+@pytest.mark.parametrize("why", ["too few threads", "late"])
 def test_alone(why: str, crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch) -> None:
     crew(4, 2)
     asked: list[array[int]] = []
-    at_once = Team.run_at_once
-    monkeypatch.setattr(Team, "run_at_once", lambda _, calls: bool(asked.append(calls)))
+    kind = type(team())
+    at_once = kind.run_at_once
+    monkeypatch.setattr(kind, "run_at_once", lambda _, calls: bool(asked.append(calls)))
     if why == "late":
         _launch._help.wanted_from = float("inf")
-    if why == "forked":
-        monkeypatch.setattr(_launch, "is_usable", lambda: False)
     alone = Alone(fed_lstm(19, torch.float32), *packed(*[3] * 20, *[1] * 20))
     assert all(alone.is_equalled_by(4) for _ in range(2))
     assert len(asked) == (2 if why == "too few threads" else 0)
     # And together again.
     _launch._help.wanted_from = 0.0
-    monkeypatch.setattr(_launch, "is_usable", lambda: True)
     together: list[bool] = []
-    monkeypatch.setattr(Team, "run_at_once", lambda *given: together.append(at_once(*given)) or together[-1])
+    monkeypatch.setattr(kind, "run_at_once", lambda *given: together.append(at_once(*given)) or together[-1])
     assert alone.is_equalled_by(4)
     assert together == [True]
 
@@ -294,8 +295,9 @@ def test_cells(
 ) -> None:
     torch.manual_seed(0)
     inputs, cell, results = torch.randn(3, 25, 23, requires_grad=True), make(37), []
-    asked, at_once = [], Team.run_at_once
-    monkeypatch.setattr(Team, "run_at_once", lambda *given: asked.append(given) or at_once(*given))
+    asked, kind = [], type(team())
+    at_once = kind.run_at_once
+    monkeypatch.setattr(kind, "run_at_once", lambda *given: asked.append(given) or at_once(*given))
     for threads in (1, 2):
         crew(threads, threads)
         outputs, _ = tt.dynamic_rnn(cell, inputs, [25, 4, 17], dtype=torch.float32)

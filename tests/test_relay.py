@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -19,9 +20,11 @@ import throughtime as tt
 from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
 from test_kernels import check_same
 from throughtime.backends._steps import Steps
-from throughtime.backends.numba import _compile, _launch, _pool, _shards, compile_loop
+from throughtime.backends.numba import _compile, _launch, _pool, _shards, _team, compile_loop
+from throughtime.backends.numba._calls import Threads
 from throughtime.backends.numba._crews import Crew, Work
-from throughtime.backends.numba._team import Team, team
+from throughtime.backends.numba._pool import Pool
+from throughtime.backends.numba._team import team
 from throughtime.backends.numba._waiting import ASLEEP
 from throughtime.compiler._loop import LoopProgram
 
@@ -40,7 +43,7 @@ def _always_worth_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Work, "crew", lambda _, rows, shards, *__, **___: Crew(shards, 1))
     monkeypatch.setattr(_compile, "_kernels", type(_compile._kernels)())
     if request.param == "our own":
-        monkeypatch.setattr(_launch, "is_usable", lambda: False)
+        monkeypatch.setattr(_team, "_team", Pool())
 
 
 def check(program: LoopProgram, steps: Steps, rows: int) -> None:
@@ -81,64 +84,64 @@ def test_some_of_the_steps() -> None:
 def test_whoever_is_late(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk whose assistant comes when all is done, and an assistant that fills all rooms before the walk begins."""
 
-    def run(_: int, call: Callable[[int], None], frames: list[int], __: list[int]) -> None:
-        walk, assist = frames
-        if order == "walk first":
-            call(walk)
-            call(assist)
-        else:
-            helper = threading.Thread(target=call, args=(assist,))
-            helper.start()
-            helper.join(0.02)
-            assert helper.is_alive()
-            call(walk)
-            helper.join()
+    class Late(Pool):
+        def call_all(self, work: array[int], useful: int) -> None:
+            call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(work[0])
+            walk, assist = ((work.buffer_info()[0], number, useful) for number in range(2))
+            if order == "walk first":
+                call(*walk)
+                call(*assist)
+            else:
+                helper = threading.Thread(target=call, args=assist)
+                helper.start()
+                helper.join(0.02)
+                assert helper.is_alive()
+                call(*walk)
+                helper.join()
 
-    monkeypatch.setattr(_launch, "is_usable", lambda: False)
-    monkeypatch.setattr(_launch, "run_together", run)
+    monkeypatch.setattr(_team, "_team", Late())
     check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
 
 
-def test_while_everybody_is_busy() -> None:
-    program = fed_lstm(19, torch.float32)
-    with _pool._pool.lock:
+def test_while_everybody_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, pool = fed_lstm(19, torch.float32), Pool()
+    monkeypatch.setattr(_team, "_team", pool)
+    with pool.lock:
         check(program, *packed(*[1] * 101))
     check(program, *packed(*[1] * 101))
 
 
 def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # What was posted is taken back: nobody waits for it, nobody finds it later, and the next call rings again.
-    monkeypatch.setattr(_launch, "is_usable", lambda: False)
+    pool = Pool()
+    monkeypatch.setattr(_team, "_team", pool)
     monkeypatch.setattr(_pool._Worker, "_work", lambda _: None)
-    monkeypatch.setattr(_pool, "_pool", _pool._Pool())
     for _ in range(3):
         check(fed_lstm(19, torch.float32), *packed(*[1] * 101))
-    (worker,) = _pool._pool.workers
+    (worker,) = pool.workers
     assert worker._box[0] == ASLEEP
 
 
 def test_help_that_comes_late_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The team meets at the end, and where processors are few, others keep somebody from coming."""
-    if team() is None:
-        pytest.skip("no OpenMP library here")
-    monkeypatch.setattr(_launch, "is_usable", lambda: True)
+    kind = type(team())
     program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[1] * 101)
     given, kernel = arguments(program, steps, rows), compile_loop(program)
     expected = given.copy()
     kernel.run(*expected.every(), steps, 0, 101, 1)
     asked: list[float] = []
-    clock, in_time = [0.0], Team.run_calls
+    clock, in_time = [0.0], kind.run_calls
     monkeypatch.setattr(_launch, "perf_counter", lambda: clock[0])
 
     def run(seconds: float) -> bool:
         """Whether help was asked for, in a run that takes so long."""
 
-        def late(together: Team, calls: array[int]) -> None:
+        def late(together: Threads, calls: array[int]) -> None:
             asked.append(clock[0])
             in_time(together, calls)
             clock[0] += seconds
 
-        monkeypatch.setattr(Team, "run_calls", late)
+        monkeypatch.setattr(kind, "run_calls", late)
         before, here = len(asked), given.copy()
         kernel.run(*here.every(), steps, 0, 101, 2)
         assert all(map(torch.equal, here.results(), expected.results()))
@@ -165,9 +168,9 @@ INTERRUPTED = """
 import random, signal, sys, time, torch
 sys.path.insert(0, {tests!r})
 from loop_programs import *
-from throughtime.backends.numba import _launch, _pool, _shards, compile_loop
+from throughtime.backends.numba import _shards, _team, compile_loop
 _shards.SHARD_NANOSECONDS = _shards.HELP_NANOSECONDS = 1
-_launch.is_usable = lambda: False
+pool = _team._team = _team._pool
 class Stop(BaseException): pass
 # A signal that another thread was given may be noticed late.
 armed = False
@@ -198,7 +201,7 @@ while time.monotonic() - start < 3 or min(stopped, done) < 200:
         except Stop:
             armed = False
             stopped += 1
-            assert not _pool._pool.lock.locked()
+            assert not pool.lock.locked()
             continue
         assert all(map(torch.equal, here.results(), expected.results()))
         done += 1
@@ -217,7 +220,8 @@ def test_interruptions() -> None:
 HELD_UP = """
 import ctypes, torch
 import throughtime as tt
-from throughtime.backends.numba import _waiting
+from throughtime.backends.numba import _team, _waiting
+_team._team = _team._pool
 usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
 before = "  %taking = cmpxchg"
 assert _waiting._ASSEMBLY.count(before) == 1

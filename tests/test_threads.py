@@ -7,15 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import throughtime as tt
 from throughtime.backends import _threads, numba
-from throughtime.backends.numba import _openmp
+from throughtime.backends.numba import _openmp, _team
+from throughtime.backends.numba._calls import Threads
+from throughtime.backends.numba._pool import Pool
 
 pytestmark = pytest.mark.covers("kernels")
 
@@ -150,6 +154,69 @@ def test_a_runtime_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(_openmp, "_is_torchs", lambda _: False)
     reason = "the OpenMP runtime of torch was not found among the loaded libraries"
     assert _openmp.torch_runtime.__wrapped__() == reason
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def train(monkeypatch: pytest.MonkeyPatch, threads: Threads) -> tuple[int, list[Tensor]]:
+    """How often some threads were called for a step of training, and what it left."""
+    called, call_all = list[int](), type(threads).call_all
+    monkeypatch.setattr(_team, "_team", threads)
+    monkeypatch.setattr(type(threads), "call_all", lambda *given: called.append(given[2]) or call_all(*given))
+    torch.manual_seed(0)
+    rnn, inputs = tt.nn.LSTM(64, 96, 2, batch_first=True), torch.randn(32, 60, 64, requires_grad=True)
+    lengths = torch.arange(60, 28, -1)
+    outputs, _ = rnn(torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths, batch_first=True))
+    outputs, _ = rnn(torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)[0][..., :64])
+    gradients = torch.autograd.grad(outputs.square().mean(), [inputs, *rnn.parameters()])
+    monkeypatch.undo()
+    return len(called), [outputs, *gradients]
+
+
+@pytest.mark.skipif(not HAS_TEAM, reason="torch's runtime cannot be used here")
+@pytest.mark.usefixtures("two_threads")
+def test_a_pool_is_called_for_all_that_torchs_threads_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, expected = train(monkeypatch, _team.team())
+    again, results = train(monkeypatch, Pool())
+    # Loops, packed matrices, gradients of matrices and of inputs.
+    assert again == times >= 12
+    assert all(map(torch.equal, results, expected))
+
+
+FORKED = """
+import os, threading, torch
+import throughtime as tt
+from throughtime.backends.numba import _team
+torch.set_num_threads(2)
+rnn, inputs = tt.nn.LSTM(64, 64, batch_first=True), torch.randn(32, 60, 64)
+@torch.no_grad()
+def run():
+    # As bytes: torch would compare by threads of its own, which are gone in the child, and wait for them.
+    return rnn(inputs)[0].numpy().tobytes()
+expected = run()
+{before}
+child = os.fork()
+if not child:
+    same = run() == expected
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("throughtime")]
+    os._exit(0 if same and len(workers) == 1 and tt.threads().runtime == "own" else 1)
+assert os.waitpid(child, 0)[1] == 0
+print("as before")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("before", ["", "_team._team = _team._pool; run()"], ids=["torch's threads", "a pool"])
+def test_a_forked_child_has_a_pool_of_its_own(before: str) -> None:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", FORKED.format(before=before)]
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    assert result.stdout == "as before\n", result.stderr
 
 
 def test_what_threads_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,20 +11,21 @@ from threading import get_ident
 import pytest
 import torch
 
+from throughtime.backends.numba import _team
+from throughtime.backends.numba._pool import Pool
 from throughtime.backends.numba._shards import with_halves
 from throughtime.backends.numba._team import team
 from throughtime.backends.numba._turns import Turns, Walk
 
-pytestmark = [
-    pytest.mark.covers("kernels"),
-    pytest.mark.skipif(team() is None, reason="torch has no team of threads here"),
-]
+pytestmark = pytest.mark.covers("kernels")
 
 PIECES = 6
 
 
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["torch's", "a pool's"])
+def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if request.param == "a pool's":
+        monkeypatch.setattr(_team, "_team", Pool())
     torch.set_num_threads(3)
     yield
     torch.set_num_threads(1)
@@ -42,10 +43,8 @@ class Walked:
         self.frames = [array("q", (number, -1, -1)) for number in range(len(self.ranges))]
         steps = array("q", (step for piece in range(PIECES) for step in (piece, piece + 1)))
         walks = [Walk(frame.buffer_info()[0], steps, first) for frame, first in zip(self.frames, firsts, strict=True)]
-        together = team()
-        assert together is not None
         address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        self._turns = Turns(together, address, 1, walks, len(shards))
+        self._turns = Turns(address, 1, walks, len(shards))
 
     def _call(self, frame: int) -> None:
         number, piece, following = (ctypes.c_int64 * 3).from_address(frame)
@@ -59,7 +58,7 @@ class Walked:
         for rows in self.seen:
             rows.clear()
         self.walked.clear()
-        self._turns.run()
+        self._turns.run(team())
         assert all(pieces == list(range(PIECES)) for pieces in self.seen)
 
 

@@ -22,7 +22,7 @@ from throughtime.compiler._loop import Ahead, LoopProgram, Matrix, Op, Row
 
 HEADER = (
     "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "block", "less",
-    "block_rows", "scratch", "rooms", "room_bytes", "relay", "assists", "done", "member", "members", "meeting",
+    "block_rows", "scratch", "rooms", "room_bytes", "relay", "assists", "member", "members", "meeting",
     "product_f32", "product_f64",
 )  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind.
@@ -260,9 +260,6 @@ class _Walk(_Function):
                         self._emit_step(step, rows, {})
             else:
                 self._blocks(self.program.ahead, self.blocks())
-        # For the thread that waits for this one.
-        done = b.advance(self.frame, HEADER.index("done"), 8)
-        b.void(f"store atomic i64 1, {done} release, align 8")
         return b
 
     def _blocks(self, ahead: Ahead, blocks: Value) -> None:

@@ -31,7 +31,6 @@ from throughtime.backends.numba._shards import (
     with_halves,
 )
 from throughtime.backends.numba._source import write_source
-from throughtime.backends.numba._team import is_usable, team
 from throughtime.compiler._loop import LoopProgram
 
 
@@ -122,7 +121,7 @@ class LoopKernel:
         workers, nanoseconds = len(shards), self._row_nanoseconds * total
         pieces: list[Pieces] = []
         is_much = workers > 1 and is_worth_pieces(nanoseconds, is_ragged=steps.is_ragged)
-        if is_much and is_whole and not is_joint and is_usable() and team() is not None:
+        if is_much and is_whole and not is_joint:
             shards, pieces = self._in_pieces(steps, shards)
         rooms = ROOMS if is_helped and not is_joint else 1
         each = [self._shard(rows, last - first, crew.members, assisted=rooms > 1) for rows in shards]
@@ -181,7 +180,7 @@ class LoopKernel:
 
     def _crew(self, rows: int, steps: int, shards: int, threads: int, *, helped: bool) -> Crew:
         """Who walks; it has to be worth it to call several."""
-        if threads <= 1 or useful_shards(self._row_nanoseconds * rows * steps) < 2 or not is_usable() or team() is None:
+        if threads <= 1 or useful_shards(self._row_nanoseconds * rows * steps) < 2:
             return Crew(shards, 1)
         key = rows, shards, threads, helped
         if key not in self._crews:

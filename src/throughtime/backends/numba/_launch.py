@@ -12,16 +12,16 @@ from time import perf_counter
 from typing import NamedTuple
 
 from throughtime.backends._steps import Steps
+from throughtime.backends.numba._calls import Threads, calls_of
 from throughtime.backends.numba._emit import HEADER
 from throughtime.backends.numba._meeting import Meeting
 from throughtime.backends.numba._packer import Packer, Packing
-from throughtime.backends.numba._pool import run_together
 from throughtime.backends.numba._relay import Relay
-from throughtime.backends.numba._team import Team, is_usable, team
+from throughtime.backends.numba._team import team
 from throughtime.backends.numba._turns import Turns, Walk
 
-_FIRST, _ORIGIN, _RELAY, _ASSISTS, _DONE, _MEMBERS, _MEETING = map(
-    HEADER.index, ("first", "origin", "relay", "assists", "done", "members", "meeting")
+_FIRST, _ORIGIN, _RELAY, _ASSISTS, _MEMBERS, _MEETING = map(
+    HEADER.index, ("first", "origin", "relay", "assists", "members", "meeting")
 )
 
 Matrices = Sequence[tuple[int, ...]]
@@ -109,13 +109,11 @@ class Launch:
         for place, frame in enumerate(self._frames if division.is_joint else ()):
             frame[_MEETING] = self._meetings[place // division.members].address
         self._starts = [frame.buffer_info()[0] for frame in self._frames]
-        self._flags = [start + 8 * _DONE for start in self._starts]
-        self._team = team() if len(self._starts) > 1 else None
-        self._calls = array("q") if self._team is None else self._team.calls(code.address, self._starts)
+        self._calls = calls_of(code.address, self._starts) if len(self._starts) > 1 else array("q")
         self._turns: Turns | None = None
-        if self._team is not None and division.pieces:
+        if division.pieces:
             walks = [Walk(start, *pieces) for start, pieces in zip(self._starts, division.pieces, strict=True)]
-            self._turns = Turns(self._team, code.address, _FIRST, walks, division.threads)
+            self._turns = Turns(code.address, _FIRST, walks, division.threads)
         self._matrices: list[tuple[int, ...]] | None = None
 
     def fits(self, division: Division, memory: int) -> bool:
@@ -128,7 +126,7 @@ class Launch:
             self._aim(matrices)
         arguments = array("q", (*inputs, *self._panels, *results))
         for frame in self._frames:
-            frame[_ORIGIN], frame[_DONE] = origin, 0
+            frame[_ORIGIN] = origin
             frame[len(HEADER) :] = arguments
         if self._relay is not None:
             self._relay.begin()
@@ -152,33 +150,20 @@ class Launch:
         self._matrices = list(matrices)
 
     def _walk(self) -> None:
-        code, starts, division = self._code, self._starts, self._division
-        together = self._team if is_usable() else None
+        starts, division = self._starts, self._division
         if len(starts) == 1:
-            code.function(starts[0])
+            self._code.function(starts[0])
         elif division.is_joint:
-            self._walk_jointly(together)
-        elif division.pieces:
-            self._walk_in_turns(together)
-        elif together is None and starts:
-            run_together(code.address, code.function, starts, self._flags)
-        elif together is not None and division.is_assisted:
-            self._walk_assisted(together)
-        elif together is not None:
-            together.run_calls(self._calls)
+            self._walk_jointly(team())
+        elif self._turns is not None:
+            self._turns.run(team())
+        elif division.is_assisted:
+            self._walk_assisted(team())
+        elif starts:
+            team().run_calls(self._calls)
 
-    def _walk_in_turns(self, together: Team | None) -> None:
-        """In pieces; where the team is gone, one thread for each shard from the first step to the last."""
-        division, count = self._division, self._division.threads
-        if together is not None and self._turns is not None:
-            self._turns.run()
-            return
-        for frame in self._frames[:count]:
-            frame[_FIRST], frame[_FIRST + 1] = division.first, division.last
-        run_together(self._code.address, self._code.function, self._starts[:count], self._flags[:count])
-
-    def _walk_assisted(self, together: Team) -> None:
-        """Ask another thread of the team for help, unless help has lately come too late."""
+    def _walk_assisted(self, together: Threads) -> None:
+        """Ask another thread for help, unless help has lately come too late."""
         begun = perf_counter()
         if begun < _help.wanted_from:
             # Whatever nobody has begun with, the walk does itself.
@@ -187,10 +172,10 @@ class Launch:
             together.run_calls(self._calls)
             _help.came(late=perf_counter() - begun > 3e-9 * self._division.nanoseconds + _LATE)
 
-    def _walk_jointly(self, together: Team | None) -> None:
+    def _walk_jointly(self, together: Threads) -> None:
         """All members at once; where they would wait for each other too long, or cannot be had, one for each shard."""
         begun, members = perf_counter(), self._division.members
-        if together is not None and begun >= _help.wanted_from:
+        if begun >= _help.wanted_from:
             self._expect(members)
             if together.run_at_once(self._calls):
                 # They know best; how long it should take depends on where matrices come from.
@@ -198,11 +183,10 @@ class Launch:
                 return
         starts = self._starts[::members]
         self._expect(1)
-        if together is not None and len(starts) > 1:
+        if len(starts) > 1:
             together.run(self._code.address, starts)
         else:
-            for start in starts:
-                self._code.function(start)
+            self._code.function(starts[0])
 
     def _expect(self, members: int) -> None:
         for meeting in self._meetings:
@@ -240,7 +224,7 @@ def _frames(code: Code, division: Division, scratch: int) -> list[array[int]]:
     head = (steps.active.data_ptr(), steps.offset.data_ptr(), division.first, division.last)
     for start, stop, block, less, block_rows, step_bytes, room_bytes in division.shards:
         rooms, apart = scratch + step_bytes, room_bytes if division.is_assisted else 0
-        rest = (start, stop, steps.row_stride, 0, block, less, block_rows, scratch, rooms, apart, 0, 0, 0)
+        rest = (start, stop, steps.row_stride, 0, block, less, block_rows, scratch, rooms, apart, 0, 0)
         for member in range(division.members):
             crew = (member, division.members, 0)
             frames.append(array("q", (*head, *rest, *crew, *code.products, *[0] * code.arguments)))

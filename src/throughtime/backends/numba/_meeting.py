@@ -13,6 +13,7 @@ from array import array
 from functools import cache
 from time import perf_counter
 
+from throughtime.backends.numba._calls import calls_of
 from throughtime.backends.numba._ir import Builder, Value, integer
 from throughtime.backends.numba._library import load
 from throughtime.backends.numba._team import team
@@ -24,7 +25,7 @@ _LATE, _OVER, _MEMBERS = 5, 8, 9
 _LOOKS = 20_000
 """About ten microseconds: who waits longer lets others run."""
 _MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
-"""The number of a clock, which differs between systems; one that has none has no team either."""
+"""The number of a clock, which differs between systems; on one that has none threads do not meet."""
 _PATIENCE = 4
 """How often somebody may be late before nobody waits for the others any more."""
 _LATE_NANOSECONDS = 200_000
@@ -211,10 +212,10 @@ def nanoseconds_to_meet(members: int) -> float:
     """How long it takes so many threads to meet here, if nobody keeps them from it.
 
     It is measured once, in some milliseconds: 80 ns for the two processors of one machine, 350 for two of another's 16.
-    With too few threads it takes forever, for now.
+    With too few threads, or without a clock, it takes forever, for now.
     """
     if members not in _MEASURED:
-        found = _measure(members)
+        found = _measure(members) if _MONOTONIC else None
         if found is None:
             return float("inf")
         _MEASURED[members] = found
@@ -223,11 +224,10 @@ def nanoseconds_to_meet(members: int) -> float:
 
 def _measure(members: int) -> float | None:
     together, meeting, taken = team(), Meeting(0.0), {}
-    assert together is not None
     library, end = load(MEETING + _OFTEN), perf_counter() + _SECONDS
     for times in (1, _TIMES):
         numbers = array("q", (meeting.address, times))
-        calls = together.calls(library.address("often"), [numbers.buffer_info()[0]] * members)
+        calls = calls_of(library.address("often"), [numbers.buffer_info()[0]] * members)
         tries: list[float] = []
         while not tries or (len(tries) < _TRIES and perf_counter() < end):
             meeting.begin(members)

@@ -30,7 +30,7 @@ from throughtime.backends.numba._ir import (
 from throughtime.backends.numba._library import ELEMENTS, load
 from throughtime.backends.numba._llvm import host
 from throughtime.backends.numba._products import PANEL_VECTORS, UNROLL, multiply
-from throughtime.backends.numba._team import is_usable, team
+from throughtime.backends.numba._team import team
 
 DEPTH = 192
 """Rows at a time: so much of a panel is a third of the nearest cache."""
@@ -92,11 +92,9 @@ def over_rows(
     """
     size, columns, features = dtype.itemsize, sum([piece.width for piece in g]), sum([part.width for part in parts])
     width = PANEL_VECTORS * host().lanes(size)
-    together = team() if is_usable() else None
-    most = 1 if together is None else torch.get_num_threads()
     # Panels are multiplied whole.
     worth = count * features * -(-columns // width) * width // WORTH_A_THREAD
-    shares = _shares(columns, features, max(1, min(most, worth)), width)
+    shares = _shares(columns, features, max(1, min(torch.get_num_threads(), worth)), width)
     tall = max([last - first for _, _, first, last in shares])
     panels_bytes = (GROUP * DEPTH + tall) * width * size + GROUP * width * 8
     joined_bytes = DEPTH * size * (columns if len(g) > 1 or g[0].places else 0)
@@ -117,8 +115,8 @@ def over_rows(
             tail = (beside + first * size if beside and end == columns else 0, place, *gathered, last - first)
             frames.append(_frame(head + tail, _entries(own_g), _entries(_narrowed(own_parts, size))))
         starts = [frame.buffer_info()[0] for frame in frames]
-        if together is not None and len(starts) > 1:
-            together.run(address, starts)
+        if len(starts) > 1:
+            team().run(address, starts)
         else:
             call(starts[0])
 

@@ -14,7 +14,7 @@ from throughtime.backends.numba._library import ELEMENTS, load
 from throughtime.backends.numba._llvm import Host, Library
 from throughtime.backends.numba._packing import Job, job_list, pack_all, pack_module
 from throughtime.backends.numba._products import PANEL_VECTORS
-from throughtime.backends.numba._team import is_usable, team
+from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import Matrix
 
 _ALIGNMENT = 64
@@ -79,8 +79,8 @@ class Packing:
 
     def run(self, *, alone: bool = False) -> None:
         call, address = _pack_all()
-        if self._shares and not alone and is_usable() and (together := team()) is not None:
-            together.run(address, self._shares)
+        if self._shares and not alone:
+            team().run(address, self._shares)
         else:
             call(self._whole)
 

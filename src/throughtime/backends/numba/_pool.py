@@ -1,20 +1,21 @@
-"""Threads that wait for shards: started once, started again in a forked child."""
+"""Threads of our own, for where torch's cannot be had: started when they are first needed."""
 
 from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Sequence
 
-from throughtime._fork import after_fork
-from throughtime.backends.numba._waiting import ASLEEP, waiting
+import torch
+
+from throughtime.backends.numba._calls import ARRIVED, COUNT, Threads, calls_at_once
+from throughtime.backends.numba._waiting import ASLEEP, BOX, waiting
 
 
 class _Worker:
     """A thread, the mailbox it looks into, and the lock it sleeps on when there is nothing in it."""
 
     def __init__(self, name: str) -> None:
-        self._box = array("q", [ASLEEP, 0, 0])
+        self._box = array("q", [ASLEEP, *[0] * (BOX - 1)])
         # A plain lock: those that are written in Python do not stand an interruption.
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -33,39 +34,31 @@ class _Worker:
             waiting().serve(box)
 
 
-class _Pool:
-    """As many workers as were ever needed at once; one caller has them at a time."""
+class Pool(Threads):
+    """As many workers as were ever needed at once; one caller has them at a time.
+
+    The calling thread is the first. What a worker has not begun with when that is done, or if all are busy for another
+    caller, it does itself, in order.
+    """
 
     def __init__(self) -> None:
         self.workers: list[_Worker] = []
         self.lock = threading.Lock()
 
+    def call_all(self, work: array[int], useful: int) -> None:
+        if useful < 2 or self.lock.locked():
+            waiting().alone(work.buffer_info()[0], useful)
+            return
+        with self.lock:
+            while len(self.workers) < useful - 1:
+                self.workers.append(_Worker(f"throughtime-{len(self.workers)}"))
+            boxes = [worker.wake() for worker in self.workers[: useful - 1]]
+            waiting().together(work.buffer_info()[0], boxes)
 
-_pool = _Pool()
-
-
-@after_fork
-def _renew() -> None:
-    global _pool  # noqa: PLW0603
-    _pool = _Pool()
-
-
-def run_together(function: int, call: Callable[[int], None], arguments: Sequence[int], flags: Sequence[int]) -> None:
-    """Call a function once for each argument: for the first on this thread, for the others on a thread each.
-
-    `function` is its address, `call` calls it from Python, and `flags` are addresses of numbers that each call changes
-    from zero at its end. What a thread has not begun with when the first call is over, or if the threads are busy for
-    somebody else, this thread does itself, in order.
-    """
-    pool = _pool
-    if pool.lock.locked():
-        for argument in arguments:
-            call(argument)
-        return
-    with pool.lock:
-        own, *others = arguments
-        while len(pool.workers) < len(others):
-            pool.workers.append(_Worker(f"throughtime-{len(pool.workers)}"))
-        workers = pool.workers[: len(others)]
-        jobs = [(worker.wake(), *job) for worker, job in zip(workers, zip(others, flags[1:], strict=True), strict=True)]
-        waiting().together(function, own, jobs)
+    def run_at_once(self, calls: array[int]) -> bool:
+        count = calls[COUNT]
+        if count > torch.get_num_threads() or self.lock.locked():
+            return False
+        at_once = calls_at_once(calls)
+        self.call_all(at_once, count)
+        return at_once[ARRIVED] == count

@@ -18,7 +18,7 @@ from throughtime.backends.numba._llvm import Host, host
 from throughtime.backends.numba._over_rows import WORTH_A_THREAD, Rows
 from throughtime.backends.numba._packer import Packer, Packing, make_packer
 from throughtime.backends.numba._products import PRODUCT
-from throughtime.backends.numba._team import is_usable, team
+from throughtime.backends.numba._team import team
 from throughtime.compiler._loop import Matrix
 
 _BLOCK = 48
@@ -47,9 +47,8 @@ def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequen
     packers = [_packer(dtype, matrix.rows, matrix.columns, machine) for matrix in matrices]
     *panels, packed_bytes = itertools.accumulate((packer.bytes for packer in packers), initial=0)
     columns = matrices[0].columns
-    together = team() if is_usable() else None
     worth = count * columns * sum(matrix.rows for matrix in matrices) // WORTH_A_THREAD
-    threads = 1 if together is None else max(1, min(torch.get_num_threads(), worth, count))
+    threads = max(1, min(torch.get_num_threads(), worth, count))
     (call, address), product = _code(), product_address(dtype, machine)
     with Scratch(packed_bytes) as place:
         jobs = [
@@ -67,8 +66,8 @@ def times(dtype: torch.dtype, count: int, rows: Sequence[Rows], matrices: Sequen
             frames.append(array("q", (*head, product, len(rows), table.buffer_info()[0])))
             # As long as it is read.
             tables.append(table)
-        if together is not None and threads > 1:
-            together.run(address, [frame.buffer_info()[0] for frame in frames])
+        if threads > 1:
+            team().run(address, [frame.buffer_info()[0] for frame in frames])
         else:
             call(frames[0].buffer_info()[0])
 

@@ -14,37 +14,34 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from throughtime.backends.numba._calls import HEAD as WORK
+from throughtime.backends.numba._calls import Threads, work_of
 from throughtime.backends.numba._library import load
 from throughtime.backends.numba._llvm import Library
-from throughtime.backends.numba._team import Team
 from throughtime.backends.numba._waiting import waiting
 
-_WANTED, _HEAD, _WALK = 4, 8, 8
-"""Where a list says how many wait; how many numbers come before the walks; how many each of those has."""
+_FUNCTION, _WANTED, _HEAD, _WALK = WORK, WORK + 4, 16, 8
+"""Where a list has the function to call, and how many wait; how many numbers it has before walks, and for each."""
 _LOOKS = 5_000
 """Some ten microseconds, or more if there are many walks to look at: who waits longer lets others run."""
 
 # A list has the function to call, the slot of the first step in a frame (that of the last one follows), how many walks
-# there are, the function that lets others run, how many threads wait, the function that tells a thread's number, and
-# how many walks there are in the beginning. Each walk has twice the pieces left, and one more while somebody is at it;
-# all pieces; its frame; the steps of the pieces; and the number of the first of its two halves, or 0. Halves come after
-# what they are halves of, and have no pieces left until it is divided: who finds nothing left in that order is done.
+# there are, the function that lets others run, how many threads wait, and how many walks there are in the beginning.
+# Each walk has twice the pieces left, and one more while somebody is at it; all pieces; its frame; the steps of the
+# pieces; and the number of the first of its two halves, or 0. Halves come after what they are halves of, and have no
+# pieces left until it is divided: who finds nothing left in that order is done.
 _ASSEMBLY = f"""
-define void @take_turns(ptr %list) {{
+define void @take_turns(ptr %list, i64 %me, i64 %threads) {{
 entry:
   %some = alloca i64, align 8
-  %count_place = getelementptr i64, ptr %list, i64 2
-  %way_place = getelementptr i64, ptr %list, i64 3
+  %count_place = getelementptr i64, ptr %list, i64 {_FUNCTION + 2}
+  %way_place = getelementptr i64, ptr %list, i64 {_FUNCTION + 3}
   %wanted = getelementptr i64, ptr %list, i64 {_WANTED}
-  %number_place = getelementptr i64, ptr %list, i64 5
-  %own_place = getelementptr i64, ptr %list, i64 6
+  %own_place = getelementptr i64, ptr %list, i64 {_FUNCTION + 5}
   %walks = getelementptr i64, ptr %list, i64 {_HEAD}
   %count = load i64, ptr %count_place, align 8
   %give_way = load ptr, ptr %way_place, align 8
-  %number = load ptr, ptr %number_place, align 8
   %owned = load i64, ptr %own_place, align 8
-  %me_small = call i32 %number()
-  %me = sext i32 %me_small to i64
   %offset = mul i64 %me, {_WALK}
   %own = getelementptr i64, ptr %walks, i64 %offset
   %has_own = icmp slt i64 %me, %owned
@@ -140,14 +137,15 @@ end:
 ; One piece after another, until there are none left, or somebody waits for a half.
 define internal void @walk(ptr %list, ptr %walk) {{
 entry:
-  %slot_place = getelementptr i64, ptr %list, i64 1
+  %function_place = getelementptr i64, ptr %list, i64 {_FUNCTION}
+  %slot_place = getelementptr i64, ptr %list, i64 {_FUNCTION + 1}
   %wanted = getelementptr i64, ptr %list, i64 {_WANTED}
   %walks = getelementptr i64, ptr %list, i64 {_HEAD}
   %pieces_place = getelementptr i64, ptr %walk, i64 1
   %frame_place = getelementptr i64, ptr %walk, i64 2
   %steps_place = getelementptr i64, ptr %walk, i64 3
   %half_place = getelementptr i64, ptr %walk, i64 4
-  %function = load ptr, ptr %list, align 8
+  %function = load ptr, ptr %function_place, align 8
   %slot = load i64, ptr %slot_place, align 8
   %pieces = load i64, ptr %pieces_place, align 8
   %frame = load ptr, ptr %frame_place, align 8
@@ -210,22 +208,23 @@ def _library() -> Library:
 
 
 class Turns:
-    """Walks for a team: the function at an address is called for all their pieces, in order within each.
+    """Walks for several threads: the function at an address is called for all their pieces, in order within each.
 
     The two numbers of a piece go to a slot of the frame, and to the next one. The first `owned` walks are there from
-    the beginning, the others are halves of walks before them. All of it must live as long as the team walks.
+    the beginning, the others are halves of walks before them. All of it must live as long as the threads walk.
     """
 
-    def __init__(self, team: Team, function: int, slot: int, walks: Sequence[Walk], owned: int) -> None:
-        self._team, self._walks = team, walks
-        numbers = [function, slot, len(walks), waiting().give_way, 0, team.number, owned, 0]
+    def __init__(self, function: int, slot: int, walks: Sequence[Walk], owned: int) -> None:
+        self._walks, self._owned = walks, owned
+        head = [function, slot, len(walks), waiting().give_way, 0, owned]
+        numbers = head + [0] * (_HEAD - WORK - len(head))
         for number, (frame, pieces, half) in enumerate(walks):
             count = len(pieces) // 2
             left = 2 * count if number < owned else 0
             numbers += (left, count, frame, pieces.buffer_info()[0], half, 0, 0, 0)
-        self._begin = array("q", numbers)
+        self._begin = work_of(_library().address("take_turns"), numbers)
         self._numbers = self._begin[:]
 
-    def run(self) -> None:
+    def run(self, threads: Threads) -> None:
         self._numbers[:] = self._begin
-        self._team.call_all(_library().address("take_turns"), self._numbers)
+        threads.call_all(self._numbers, self._owned)
