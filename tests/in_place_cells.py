@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import torch
@@ -233,3 +235,52 @@ IN_PLACE: list[Listed] = [
     step("inputs kept", inputs_kept, state=3, output=3),
     line("modules", InPlaceModules),
 ]
+
+
+PLACES: list[Callable[[Tensor], Tensor]] = [
+    lambda whole: whole,
+    lambda whole: whole[:, 1:3],
+    lambda whole: whole[:, ::2],
+    lambda whole: whole[:, 3],
+    lambda whole: whole.view(-1, 2, 2)[:, 1],
+    lambda whole: whole.view(-1, 2, 2).transpose(1, 2)[:, 0],
+    lambda whole: whole.t()[2:].t(),
+    lambda whole: whole.unsqueeze(1)[:, 0, -2:],
+    lambda whole: whole.detach()[:, :1],
+]
+WRITES: list[Callable[[Tensor, Tensor], Any]] = [
+    lambda part, other: part.mul_(0.5),
+    lambda part, other: part.add_(other.mean(1).view(-1, *[1] * (part.ndim - 1))),
+    lambda part, other: part.copy_(
+        other.reshape(len(other), -1)[:, :1].view(-1, *[1] * (part.ndim - 1)).expand_as(part)
+    ),
+    lambda part, other: part.zero_(),
+    lambda part, other: part.clamp_(-0.6, 0.6),
+    lambda part, other: part.masked_fill_(part > 0.4, 0.1),
+    lambda part, other: part.neg_(),
+]
+
+
+class Scribbling(tt.RNNCell):
+    """Writes at random to views of its state, its inputs and a temporary, all of which it goes on to use."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.state_size = self.output_size = 4
+        self.mix = torch.nn.Linear(4, 4)
+        random = Random(seed)
+        self.program = [
+            (random.randrange(3), random.choice(PLACES), random.choice(WRITES), random.randrange(3))
+            for _ in range(random.randint(2, 7))
+        ]
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        # Of their own: torch could not differentiate a product of something that is then overwritten.
+        made = self.mix(inputs.clone())
+        tensors = [inputs, state, made]
+        early = [place(tensor) for tensor in tensors for place in PLACES[1:5]]
+        for target, place, write, other in self.program:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and place is not PLACES[-1]):
+                write(place(tensors[target]), tensors[other].clone())
+        seen = sum(part.reshape(len(part), -1).sum(1, keepdim=True) for part in early)
+        return torch.tanh(made + inputs + 0.1 * seen), torch.tanh(state + made)

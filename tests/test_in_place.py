@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import throughtime as tt
 from backends import COMPILED, EVERY_BACKEND, every_backend, plan_of, raises_refusal
 from compare import check_close, check_same, measure
 from descriptors import Case
-from in_place_cells import IN_PLACE, InPlaceModules, added, inputs_changed
+from in_place_cells import IN_PLACE, InPlaceModules, Scribbling, added, inputs_changed
 from oracle import oracle
 from unrolls import both, dynamic, on
 from user_cells import Listed, Step, step, weight
@@ -445,55 +444,6 @@ def test_no_warning_while_it_is_traced() -> None:
         plan = tt.explain(cell, torch.randn(B, T, 3))
     assert set(plan.reasons) == set(COMPILED)
     assert all("the values of tensors (float() of one)" in reason for reason in plan.reasons.values())
-
-
-PLACES: list[Callable[[Tensor], Tensor]] = [
-    lambda whole: whole,
-    lambda whole: whole[:, 1:3],
-    lambda whole: whole[:, ::2],
-    lambda whole: whole[:, 3],
-    lambda whole: whole.view(-1, 2, 2)[:, 1],
-    lambda whole: whole.view(-1, 2, 2).transpose(1, 2)[:, 0],
-    lambda whole: whole.t()[2:].t(),
-    lambda whole: whole.unsqueeze(1)[:, 0, -2:],
-    lambda whole: whole.detach()[:, :1],
-]
-WRITES: list[Callable[[Tensor, Tensor], Any]] = [
-    lambda part, other: part.mul_(0.5),
-    lambda part, other: part.add_(other.mean(1).view(-1, *[1] * (part.ndim - 1))),
-    lambda part, other: part.copy_(
-        other.reshape(len(other), -1)[:, :1].view(-1, *[1] * (part.ndim - 1)).expand_as(part)
-    ),
-    lambda part, other: part.zero_(),
-    lambda part, other: part.clamp_(-0.6, 0.6),
-    lambda part, other: part.masked_fill_(part > 0.4, 0.1),
-    lambda part, other: part.neg_(),
-]
-
-
-class Scribbling(tt.RNNCell):
-    """Writes at random to views of its state, its inputs and a temporary, all of which it goes on to use."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.state_size = self.output_size = 4
-        self.mix = torch.nn.Linear(4, 4)
-        random = Random(seed)
-        self.program = [
-            (random.randrange(3), random.choice(PLACES), random.choice(WRITES), random.randrange(3))
-            for _ in range(random.randint(2, 7))
-        ]
-
-    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        # Of their own: torch could not differentiate a product of something that is then overwritten.
-        made = self.mix(inputs.clone())
-        tensors = [inputs, state, made]
-        early = [place(tensor) for tensor in tensors for place in PLACES[1:5]]
-        for target, place, write, other in self.program:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and place is not PLACES[-1]):
-                write(place(tensors[target]), tensors[other].clone())
-        seen = sum(part.reshape(len(part), -1).sum(1, keepdim=True) for part in early)
-        return torch.tanh(made + inputs + 0.1 * seen), torch.tanh(state + made)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -418,13 +418,6 @@ def in_place(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
     return joined, y
 
 
-def state_in_place(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
-    gates = x @ w + h.clone() @ u
-    h *= 0.5
-    h[:, 1:] += torch.tanh(gates)[:, :-1]
-    return h, h
-
-
 class Listed(NamedTuple):
     """A cell, the backend that `auto` must choose for it on a CPU, and why it is not the kernels if it is not."""
 
@@ -503,5 +496,4 @@ USER_CELLS = [
     step("truncated", truncated, (3, 4), (4, 4)),
     step("without a gradient", without_gradient, (3, 4), (4, 4)),
     step("in place", in_place, (3, 4), (4, 4), output=8),
-    step("state in place", state_in_place, (3, 4), (4, 4)),
 ]

@@ -46,8 +46,6 @@ _DAMAGE = (
     SyntaxError,
     RuntimeError,
 )
-# Numbers that stand for half a character.
-_SURROGATES = 0xD800, 0xDFFF
 SCHEMA = "`lengths` [S], arrays by step [sum of lengths, ...] or padded [S, T, ...], and arrays by sequence [S]"
 
 
@@ -146,7 +144,7 @@ class NpzTable(File):
     def _header(self, archive: zipfile.ZipFile, name: str) -> Header:
         """What an array's file says before its numbers, if these are as many as it says."""
         member = archive.getinfo(f"{name}.npy")
-        with archive.open(member) as file:
+        with archive.open(member.filename) as file:
             header = _read_header(file)
             held = member.file_size - file.tell()
         claimed = header.size * header.dtype.itemsize
@@ -260,6 +258,9 @@ def _plain(values: Values) -> Values:
     try:
         if values.dtype.kind == "S":
             values = np.char.decode(values, "utf-8")
+        elif values.dtype.kind == "U":
+            # Half of a surrogate pair is in no text.
+            np.char.encode(values, "utf-8")
     except UnicodeError as error:
         raise _TextError(f"{error.object[:40]!r}") from None  # type: ignore[attr-defined]
     return np.array(
@@ -270,5 +271,5 @@ def _plain(values: Values) -> Values:
 def _check_characters(values: Values) -> None:
     """Numpy believes what a file says: numbers that are no characters would only be noticed deep inside of Python."""
     codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
-    if ((codes > sys.maxunicode) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
+    if (codes > sys.maxunicode).any():
         raise ValueError("text with numbers that are no characters")

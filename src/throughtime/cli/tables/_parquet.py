@@ -86,9 +86,11 @@ class ParquetTable(File):
         try:
             return self._values(name, plain(column))
         except UNREADABLE as error:
+            # Texts are read as dictionaries, of which the file knows nothing.
+            kind = getattr(column.type, "value_type", column.type)
             refuse(
                 f"{self.path}, column `{name}` cannot be read",
-                got=f"{column.type}: {' '.join(str(error).split())[:80]}",
+                got=f"{kind}: {' '.join(str(error).split())[:80]}",
                 expected="numbers, text in UTF-8, or dates of the years 1 to 9999 in a known time zone",
                 fix="Correct the column, or save it as numbers or as text.",
             )
