@@ -35,7 +35,8 @@ from throughtime.backends._steps import Steps
 from throughtime.backends.numba import LoopKernel, _compile, _llvm, _packer, _shards, _team, compile_loop, refusal
 from throughtime.backends.numba._crews import Crew, Work
 from throughtime.backends.numba._pool import Pool
-from throughtime.backends.numba._shards import cut_rows, cut_steps, is_worth_pieces, with_halves
+from throughtime.backends.numba._shards import cut_steps, is_worth_pieces, with_halves
+from throughtime.backends.numba._split_rows import cut_rows
 from throughtime.compiler._loop import (
     Carry,
     LoopProgram,

@@ -85,7 +85,7 @@ def test_lengths_beyond_any_machine_number() -> None:
 
 
 def test_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("throughtime.backends.numba.WORTH_A_THREAD", 64)
+    monkeypatch.setattr("throughtime.backends.numba._moving.WORTH_A_THREAD", 64)
     lengths = torch.randint(0, 40, (33,)).tolist()
     form = Padded(33, 40, time_major=False)
     schedule = Ragged(form, lengths, reverse=False)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 import throughtime as tt
 from compare import check_close
-from throughtime.backends import numba
-from throughtime.backends._gradients import OVER_ROWS, over_rows
+from throughtime.backends._gradients import over_rows
 from throughtime.backends._lagged import Lagged, by_torch
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._steps import Steps
@@ -20,6 +19,7 @@ from throughtime.backends._torch_code import TorchFunction
 from throughtime.backends.numba import _over_rows
 from throughtime.backends.numba._over_rows import DEPTH, GROUP, WIDEST
 from throughtime.compiler import ROWS, Node, Value
+from throughtime.compiler._gemm_ops import OVER_ROWS
 
 pytestmark = pytest.mark.covers("kernels")
 aten = torch.ops.aten
@@ -183,8 +183,8 @@ def test_nothing_is_written_beside_the_results() -> None:
     g, part = rows(30, 19, torch.float32), rows(30, 8, torch.float32)
     memory = torch.full((8 * 19 + 19 + 64,), -1.0)
     product, sums = memory[: 8 * 19].view(8, 19), memory[8 * 19 : 9 * 19]
-    address = [numba.Rows(tensor.data_ptr(), tensor.stride(0) * 4, tensor.shape[1]) for tensor in (g, part)]
-    numba.over_rows(g.dtype, 30, address[:1], address[1:], product.data_ptr(), sums=sums.data_ptr())
+    address = [_over_rows.Rows(tensor.data_ptr(), tensor.stride(0) * 4, tensor.shape[1]) for tensor in (g, part)]
+    _over_rows.over_rows(g.dtype, 30, address[:1], address[1:], product.data_ptr(), sums=sums.data_ptr())
     check_close("over rows", expected(g, [part]), (product, sums))
     assert bool((memory[9 * 19 :] == -1).all())
 

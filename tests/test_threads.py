@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import throughtime as tt
-from throughtime.backends import _threads, numba
+from throughtime.backends import _threads
 from throughtime.backends.numba import _openmp, _team
 from throughtime.backends.numba._calls import Threads
 from throughtime.backends.numba._pool import Pool
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.covers("kernels")
 
 ROOT = Path(__file__).parents[1]
 COMPANY = ROOT / ".venv-peers" / "company" / "bin" / "python"
-HAS_TEAM = not isinstance(numba.torch_runtime(), str)
+HAS_TEAM = not isinstance(_openmp.torch_runtime(), str)
 on_linux = pytest.mark.skipif(
     not (HAS_TEAM and sys.platform == "linux" and tt.threads().runtime == "libgomp"),
     reason="torch is not bound to a libgomp on Linux here",
@@ -221,14 +221,14 @@ def test_a_forked_child_has_a_pool_of_its_own(before: str) -> None:
 
 def test_what_threads_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tt.threads().count, str(tt.threads())) == (1, "1, the caller's")
-    monkeypatch.setattr(numba, "torch_runtime", lambda: _openmp.Runtime("/lib/libgomp-1a.so.1", print, 0, 0))
-    monkeypatch.setattr(numba, "is_team_usable", lambda: True)
+    monkeypatch.setattr(_openmp, "torch_runtime", lambda: _openmp.Runtime("/lib/libgomp-1a.so.1", print, 0, 0))
+    monkeypatch.setattr(_team, "is_usable", lambda: True)
     several = dataclasses.replace(tt.threads(), count=2)
     assert several == _threads.Threads(2, "libgomp", "/lib/libgomp-1a.so.1")
     assert str(several) == "2, of the OpenMP runtime of torch (/lib/libgomp-1a.so.1)"
-    monkeypatch.setattr(numba, "is_team_usable", lambda: False)
+    monkeypatch.setattr(_team, "is_usable", lambda: False)
     assert tt.threads().reason == "the process was forked, and OpenMP's threads stayed with its parent"
-    monkeypatch.setattr(numba, "torch_runtime", lambda: "no reason")
+    monkeypatch.setattr(_openmp, "torch_runtime", lambda: "no reason")
     several = dataclasses.replace(tt.threads(), count=2)
     assert (several.runtime, str(several)) == ("own", "2, of a pool beside torch's threads: no reason")
 

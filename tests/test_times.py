@@ -11,11 +11,13 @@ from torch import Tensor
 
 import throughtime as tt
 from compare import check_close
-from throughtime.backends import _gradients, numba
-from throughtime.backends._gradients import TIMES, times
+from throughtime.backends import _gradients
+from throughtime.backends._gradients import times
 from throughtime.backends._rephrase import rephrase
 from throughtime.backends._torch_code import TorchFunction
+from throughtime.backends.numba import _times
 from throughtime.compiler import ROWS, Node, Value
+from throughtime.compiler._gemm_ops import TIMES
 
 pytestmark = pytest.mark.covers("kernels")
 aten = torch.ops.aten
@@ -73,7 +75,7 @@ def test_nothing_is_written_beside_the_result() -> None:
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, matrix = random(999, 60), random(60, 70)
-    monkeypatch.setattr(numba._times, "WORTH_A_THREAD", 1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(_times, "WORTH_A_THREAD", 1)
     many = times([rows], [matrix])
     threads = torch.get_num_threads()
     try:
@@ -88,7 +90,7 @@ def test_few_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     monkeypatch.setattr(_gradients, "_FEW", 1 << 22)
-    monkeypatch.setattr(numba, "times", nobody)
+    monkeypatch.setattr(_times, "times", nobody)
     rows, matrices = [random(9, 4), random(9, 5)], [random(4, 8), random(5, 8)]
     check_close("times", expected(rows, matrices), times(rows, matrices))
 
@@ -136,8 +138,8 @@ def test_few_columns_are_many_multiplications(monkeypatch: pytest.MonkeyPatch) -
     """Unless it is one column, with which torch is quick."""
     monkeypatch.setattr(_gradients, "_FEW", 8 * 100 * 30)
     made: list[int] = []
-    plain = numba.times
-    monkeypatch.setattr(numba, "times", lambda *args: (made.append(args[-1].width), plain(*args)))
+    plain = _times.times
+    monkeypatch.setattr(_times, "times", lambda *args: (made.append(args[-1].width), plain(*args)))
     for columns in (1, 2, 3, 8, 9):
         rows, matrix = random(100, 31), random(31, columns)
         check_close("times", expected([rows], [matrix]), times([rows], [matrix]))

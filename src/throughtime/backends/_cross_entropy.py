@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from throughtime.backends import numba
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._onlookers import is_batched, onlooker
+from throughtime.backends.numba import _cross_entropy, _llvm
 
 _WORTH_A_PART, _MOST_PARTS = 1 << 14, 16
 """Scores that are worth a call of their own, and into how many calls all are divided at most.
@@ -34,11 +34,11 @@ def can_fuse(scores: Tensor, classes: Tensor, lengths: Tensor | None) -> bool:
     parts = (scores, classes) if lengths is None else (scores, classes, lengths)
     return (
         not onlooker()
-        and scores.dtype in numba.SCORED
+        and scores.dtype in _cross_entropy.SCORED
         and scores.numel() > 0
         and (lengths is None or not lengths.is_floating_point())
         and all(type(part) is Tensor and part.device.type == "cpu" for part in parts)
-        and numba.is_installed()
+        and _llvm.is_installed()
     )
 
 
@@ -57,7 +57,7 @@ class _CrossEntropy(torch.autograd.Function):
         norms = torch.empty((*classes.shape, 2), dtype=scores.dtype)
         call = _Call(scores, classes, lengths, norms)
         facts.extend([0] * 3 * len(call.parts))
-        numba.cross_entropy(scores.dtype, call.frames(facts=facts.buffer_info()[0]))
+        _cross_entropy.cross_entropy(scores.dtype, call.frames(facts=facts.buffer_info()[0]))
         ctx.save_for_backward(scores, classes, lengths, norms)
         return torch.tensor(sum(memoryview(facts).cast("B").cast("d")[::3]), dtype=scores.dtype)
 
@@ -68,7 +68,9 @@ class _CrossEntropy(torch.autograd.Function):
             return _slopes(scores, classes, lengths) * gradient, None, None, None
         slopes, factor = torch.empty(scores.shape, dtype=scores.dtype), side_by_side(gradient)
         call = _Call(scores, classes, lengths, norms)
-        numba.cross_entropy_gradient(scores.dtype, call.frames(slopes=slopes.data_ptr(), factor=factor.data_ptr()))
+        _cross_entropy.cross_entropy_gradient(
+            scores.dtype, call.frames(slopes=slopes.data_ptr(), factor=factor.data_ptr())
+        )
         return slopes, None, None, None
 
 

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from throughtime.backends import numba
 from throughtime.backends._lagged import Lagged
-
-_library = torch.library.Library("throughtime", "FRAGMENT")
-_library.define("over_rows(Tensor[] g, Tensor[] parts, bool sum_parts=False) -> (Tensor, Tensor)")
-_library.define("times(Tensor[] rows, Tensor[] matrices) -> Tensor")
-_library.define("times.out(Tensor[] rows, Tensor[] matrices, *, Tensor(a!) out) -> Tensor(a!)")
+from throughtime.backends.numba import _over_rows, _times
 
 _FEW = 1 << 22
 """Multiplications up to which torch is as fast: there is less to do before it starts."""
@@ -35,7 +30,7 @@ def over_rows(
     given = [part if isinstance(part, Lagged) else _with_rows(part) for part in (*g, *parts)]
     places = [_placed(part) for part in given]
     into = {"beside" if sum_parts else "sums": sums.data_ptr()}
-    numba.over_rows(like.dtype, rows, places[: len(g)], places[len(g) :], product.data_ptr(), **into)
+    _over_rows.over_rows(like.dtype, rows, places[: len(g)], places[len(g) :], product.data_ptr(), **into)
     return product, sums
 
 
@@ -54,20 +49,15 @@ def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | N
         return out
     # As long as they are read.
     given, plain = [_with_rows(tensor) for tensor in rows], [matrix.resolve_neg() for matrix in matrices]
-    places = [numba.Placed(matrix.data_ptr(), *matrix.stride(), *matrix.shape) for matrix in plain]
-    numba.times(out.dtype, count, [*map(_placed, given)], places, _placed(out))
+    places = [_times.Placed(matrix.data_ptr(), *matrix.stride(), *matrix.shape) for matrix in plain]
+    _times.times(out.dtype, count, [*map(_placed, given)], places, _placed(out))
     return out
 
 
-# Names for nodes; generated functions call what is above.
-OVER_ROWS = torch.ops.throughtime.over_rows.default
-TIMES = torch.ops.throughtime.times.default
-
-
-def _placed(rows: Tensor | Lagged) -> numba.Rows:
+def _placed(rows: Tensor | Lagged) -> _over_rows.Rows:
     if isinstance(rows, Lagged):
         return rows.placed()
-    return numba.Rows(rows.data_ptr(), rows.stride(0) * rows.dtype.itemsize, rows.shape[1])
+    return _over_rows.Rows(rows.data_ptr(), rows.stride(0) * rows.dtype.itemsize, rows.shape[1])
 
 
 def _with_rows(tensor: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime.backends import numba
 from throughtime.backends._memory import empty, side_by_side
 from throughtime.backends._steps import Steps, sent_once
+from throughtime.backends.numba import _llvm, _moving, _over_rows
 from throughtime.compiler import Value
 
 LaggedStreams = dict[Value, tuple[Tensor, Tensor]]
@@ -42,12 +42,12 @@ class Lagged(NamedTuple):
     def device(self) -> torch.device:
         return self.stream.device
 
-    def placed(self) -> numba.Rows:
+    def placed(self) -> _over_rows.Rows:
         """For machine code."""
         stream = self.stream
         width, size = stream.shape[1], stream.dtype.itemsize
         addresses = (self.before.data_ptr(), self.initial.data_ptr())
-        return numba.Rows(stream.data_ptr(), width * size, width, *addresses)
+        return _over_rows.Rows(stream.data_ptr(), width * size, width, *addresses)
 
     def tensor(self) -> Tensor:
         """The copy."""
@@ -60,7 +60,7 @@ class Lagged(NamedTuple):
         if before is None:
             before = torch.empty(steps.total, dtype=torch.int64, device="cpu")
             addresses = (table.data_ptr() for table in (before, steps.offset, steps.active))
-            numba.before(array("q", (*addresses, len(steps.active), steps.row_stride)))
+            _moving.before(array("q", (*addresses, len(steps.active), steps.row_stride)))
             # Whole: another thread may look for it.
             steps.tables["rows before"] = before
         return cls(side_by_side(stream), side_by_side(initial), before)
@@ -74,13 +74,13 @@ def previous(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor:
 
 def by_kernel(steps: Steps, stream: Tensor, initial: Tensor) -> Tensor | None:
     """The same for packed rows, in one copy; None where torch must do it."""
-    if stream.device.type != "cpu" or not numba.is_installed():
+    if stream.device.type != "cpu" or not _llvm.is_installed():
         return None
     stream, initial = side_by_side(stream), side_by_side(initial)
     out = empty(tuple(stream.shape), stream.dtype, stream.device)
     size = stream.dtype.itemsize * math.prod(stream.shape[1:])
     addresses = (leaf.data_ptr() for leaf in (stream, initial, out, steps.offset, steps.active))
-    numba.shift(array("q", (*addresses, len(steps.active), size)))
+    _moving.shift(array("q", (*addresses, len(steps.active), size)))
     return out
 
 

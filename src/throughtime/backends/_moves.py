@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends import numba
 from throughtime.backends._memory import empty, side_by_side
 from throughtime.backends._order import Order
+from throughtime.backends.numba import _llvm, _moving, _split_rows
 
 Leaves = Sequence[Tensor | None]
 """Tensors, or gradients of some as far as there are any."""
@@ -20,7 +20,7 @@ Leaves = Sequence[Tensor | None]
 
 def can_move() -> bool:
     """Whether there is machine code for it."""
-    return numba.is_installed()
+    return _llvm.is_installed()
 
 
 class Moves:
@@ -117,12 +117,12 @@ class Moves:
 
     def _shards(self, nbytes: int) -> list[tuple[int, int]]:
         """Ranges of rows with about as many steps, for each thread that is worth it."""
-        count = min(torch.get_num_threads(), nbytes // numba.WORTH_A_THREAD)
+        count = min(torch.get_num_threads(), nbytes // _moving.WORTH_A_THREAD)
         if count <= 1:
             return [(0, len(self.order.rows))]
         cuts = self.order.steps.cuts
         if count not in cuts:
-            cuts[count] = numba.cut_rows(self.order.steps.lengths, count)
+            cuts[count] = _split_rows.cut_rows(self.order.steps.lengths, count)
         # Sequences without a step are in none of the ranges, but have their padding.
         *most, (first, _) = cuts[count]
         return [*most, (first, len(self.order.rows))]
@@ -154,7 +154,7 @@ class _Go:
 
     def run(self) -> None:
         if self._frames:
-            numba.move(self._frames, self._threads)
+            _moving.move(self._frames, self._threads)
 
 
 class _Pack(torch.autograd.Function):

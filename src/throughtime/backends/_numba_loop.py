@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends import numba
 from throughtime.backends._compiled_loop import CompiledLoop
 from throughtime.backends._lagged import LaggedStreams
 from throughtime.backends._memory import side_by_side
 from throughtime.backends._steps import Steps
 from throughtime.backends._torch_code import Env
+from throughtime.backends.numba import _compile, _refusal
 from throughtime.compiler import Loop, Lowered, Node, Program, Row, Section, Uncompilable, Value, is_lowerable
 
 
@@ -39,7 +39,7 @@ def _lower(loop: Loop, lagged: Sequence[Value], before: Section, wanted: Iterabl
         lowered = Lowered(loop, set(lagged))
     except Uncompilable as refusal:
         return str(refusal)
-    return numba.refusal(lowered.program) or (_with_ahead(lowered, loop, lagged, ahead) if ahead else lowered)
+    return _refusal.refusal(lowered.program) or (_with_ahead(lowered, loop, lagged, ahead) if ahead else lowered)
 
 
 def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value]) -> list[Node]:
@@ -58,7 +58,7 @@ def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Se
     for nodes, outside in (([*views, *loop.nodes], rest), (loop.nodes, ahead)):
         with contextlib.suppress(Uncompilable):
             whole = Lowered(replace(loop, nodes=nodes), set(lagged), outside)
-            if numba.refusal(whole.program) is None:
+            if _refusal.refusal(whole.program) is None:
                 return whole
     return lowered
 
@@ -85,7 +85,7 @@ class NumbaLoop(CompiledLoop):
     by_kernels = True
 
     def __init__(self, lowered: Lowered) -> None:
-        self.kernel = numba.compile_loop(lowered.program)
+        self.kernel = _compile.compile_loop(lowered.program)
         self._stored, self._own = lowered.stored, lowered.rows
         parts = [lowered] if lowered.ahead is None else [lowered, lowered.ahead]
         self.streams = [value for part in parts for value in part.streams]

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from throughtime.backends import numba
 from throughtime.backends._steps import Steps, sent
+from throughtime.backends.numba import _ordering
 
 Places = NDArray[np.int64]
 
@@ -45,17 +45,17 @@ class Order:
             given = array("q", lengths)
         except OverflowError:
             given = array("q", [min(max(length, 0), most) for length in lengths])
-        self._table = table = np.empty(numba.FACTS + 3 * batch + 3 * most + 1, dtype=np.int64)
+        self._table = table = np.empty(_ordering.FACTS + 3 * batch + 3 * most + 1, dtype=np.int64)
         address = table.ctypes.data
-        numba.order(array("q", (given.buffer_info()[0], batch, most, address)))
-        self.total, self.longest, is_sorted = table[: numba.FACTS].tolist()
+        _ordering.order(array("q", (given.buffer_info()[0], batch, most, address)))
+        self.total, self.longest, is_sorted = table[: _ordering.FACTS].tolist()
         self.is_sorted = bool(is_sorted)
-        first, second, third = numba.FACTS + batch, numba.FACTS + 2 * batch, numba.FACTS + 3 * batch
-        self.rows, self.back, self.length = table[numba.FACTS : first], table[first:second], table[second:third]
+        first, second, third = _ordering.FACTS + batch, _ordering.FACTS + 2 * batch, _ordering.FACTS + 3 * batch
+        self.rows, self.back, self.length = table[_ordering.FACTS : first], table[first:second], table[second:third]
         self.active = table[third : third + self.longest]
         self.offset = table[third + most : third + most + self.longest]
         # Of `offset`, `rows` and `length`, for machine code.
-        self.addresses = (address + 8 * (third + most), address + 8 * numba.FACTS, address + 8 * second)
+        self.addresses = (address + 8 * (third + most), address + 8 * _ordering.FACTS, address + 8 * second)
 
     def _sort_with_numpy(self, lengths: Places) -> None:
         self.rows = np.argsort(-lengths, kind="stable")

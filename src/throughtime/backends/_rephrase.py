@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from throughtime.backends._gradients import OVER_ROWS, TIMES
 from throughtime.compiler import ROWS, Graph, Node, Value
+from throughtime.compiler._gemm_ops import OVER_ROWS, TIMES
 
 aten = torch.ops.aten
 

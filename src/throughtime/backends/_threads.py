@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from throughtime.backends import numba
+from throughtime.backends.numba import _openmp, _team
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def threads() -> Threads:
     >>> tt.threads().count == torch.get_num_threads()
     True
     """
-    count, runtime = torch.get_num_threads(), numba.torch_runtime()
+    count, runtime = torch.get_num_threads(), _openmp.torch_runtime()
     if isinstance(runtime, str):
         return Threads(count, "own", reason=runtime)
-    if not numba.is_team_usable():
+    if not _team.is_usable():
         return Threads(count, "own", reason="the process was forked, and OpenMP's threads stayed with its parent")
     return Threads(count, runtime.kind, runtime.file)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends._gradients import OVER_ROWS, TIMES, over_rows, times
+from throughtime.backends._gradients import over_rows, times
 from throughtime.backends._memory import empty
 from throughtime.backends._rephrase import rephrase
 from throughtime.compiler import ROWS, Graph, Node, Section, Source, Value, taken_by
+from throughtime.compiler._gemm_ops import OVER_ROWS, TIMES
 
 Env = dict[Value, Tensor]
 

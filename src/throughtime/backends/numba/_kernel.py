@@ -22,7 +22,6 @@ from throughtime.backends.numba._packer import make_packer
 from throughtime.backends.numba._plan import make_plan
 from throughtime.backends.numba._relay import ROOMS
 from throughtime.backends.numba._shards import (
-    cut_rows,
     cut_steps,
     is_worth_help,
     is_worth_pieces,
@@ -31,6 +30,7 @@ from throughtime.backends.numba._shards import (
     with_halves,
 )
 from throughtime.backends.numba._source import write_source
+from throughtime.backends.numba._split_rows import cut_rows
 from throughtime.compiler._loop import LoopProgram
 
 

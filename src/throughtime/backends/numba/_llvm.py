@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,12 @@ class Host:
     def lanes(self, size: int) -> int:
         """Elements of `size` bytes in one register."""
         return self.vector_bytes // size
+
+
+@functools.cache
+def is_installed() -> bool:
+    """Whether there is a compiler for kernels."""
+    return importlib.util.find_spec("llvmlite") is not None
 
 
 class Library:

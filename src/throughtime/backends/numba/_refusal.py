@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from collections.abc import Iterator
 
 import torch
 
+from throughtime.backends.numba._llvm import is_installed
 from throughtime.compiler._loop import COMPARISONS, POINTWISE, REDUCTIONS, LoopProgram, Op, Row
 
 _LAYOUT = {"slice", "cat", "strided", "where", "cast"}
@@ -34,12 +33,6 @@ def refusal(program: LoopProgram) -> str | None:
     if not is_installed():
         return "llvmlite is not installed"
     return next(_reasons(program), None)
-
-
-@functools.cache
-def is_installed() -> bool:
-    """Whether there is a compiler for kernels."""
-    return importlib.util.find_spec("llvmlite") is not None
 
 
 def _reasons(program: LoopProgram) -> Iterator[str]:

@@ -7,7 +7,6 @@ slower kind, can hand over half of its rows.
 
 from __future__ import annotations
 
-import bisect
 import itertools
 from array import array
 from collections.abc import Sequence
@@ -16,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from throughtime.backends.numba._layout import BLOCK_ROWS
+from throughtime.backends.numba._split_rows import STEP_COST
 from throughtime.compiler._loop import LoopProgram, Matrix
 
-STEP_COST = 1.0
-"""What a step costs a shard beside its rows, in rows: one row takes as long to multiply as two."""
 SHARD_NANOSECONDS = 20_000
 """Work that is worth a thread of its own.
 
@@ -103,38 +101,3 @@ def cut_steps(active: NDArray[np.int64], start: int, stop: int, *, reverse: bool
         ends = [0, *(places // block * block).tolist(), len(costs)]
     pieces = [piece for piece in itertools.pairwise(ends) if piece[0] < piece[1]]
     return array("q", itertools.chain.from_iterable(reversed(pieces) if reverse else pieces))
-
-
-def cut_rows(lengths: list[int], count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of rows, none of them empty, for rows that live so many steps, the longest first."""
-    rows = bisect.bisect_left(lengths, True, key=lambda length: length <= 0)
-    count = min(count, rows)
-    if count <= 1:
-        return [(0, rows)] if rows else []
-    if lengths[0] == lengths[-1]:
-        return list(itertools.pairwise(rows * shard // count for shard in range(count + 1)))
-    return _cut(lengths, [0, *itertools.accumulate(lengths)], 0, rows, count)
-
-
-def _cut(lengths: list[int], total: list[int], start: int, stop: int, count: int) -> list[tuple[int, int]]:
-    """Rows `start` to `stop` cut in two where the dearer half is cheapest, and so on; `total` sums up `lengths`."""
-    if count == 1:
-        return [(start, stop)]
-    left = count // 2
-    right = count - left
-
-    def before(place: int) -> float:
-        return (total[place] - total[start]) / left + STEP_COST * lengths[start]
-
-    def after(place: int) -> float:
-        # A shard walks all steps of its first row, which is its longest.
-        return (total[stop] - total[place]) / right + STEP_COST * lengths[place]
-
-    # The one grows from place to place, the other falls. At least as many rows on each side as shards.
-    places = range(start + left, stop - right + 1)
-    place = places[
-        min(bisect.bisect_left(places, True, key=lambda place: before(place) >= after(place)), len(places) - 1)
-    ]
-    if place > places[0] and after(place - 1) <= before(place):
-        place -= 1
-    return _cut(lengths, total, start, place, left) + _cut(lengths, total, place, stop, right)
