@@ -16,9 +16,9 @@ import torch
 from layouts import Row
 from shapes import Shape
 
-from throughtime.backends.numba._ir import Builder, constant, integer, module, vector
-from throughtime.backends.numba._library import load
-from throughtime.backends.numba._llvm import host
+from throughtime.native.toolchain.llvm import host
+from throughtime.native.toolchain.llvm_builder import Builder, constant, integer, module, vector
+from throughtime.native.toolchain.module_loader import load
 
 SUMS = 12
 """Independent ones, so that none waits for itself."""

@@ -27,20 +27,24 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import throughtime as tt
-from throughtime.backends import _cuda_graphs, _execute, _execute_backward, _torch_code, _triton_loop
-from throughtime.backends.triton import _kernel, _launch
+from throughtime.backends import torch_codegen
+from throughtime.backends.aten import cuda_graphs
+from throughtime.backends.triton import kernel as triton_kernel
+from throughtime.backends.triton import launch as triton_launch
+from throughtime.backends.triton import loop as triton_loop
+from throughtime.runtime import backward, forward
 from throughtime.unroll import _engine
 
 PARTS: tuple[tuple[str, Any, str], ...] = (
     ("choice", _engine, "choose"),
-    ("before and after", _torch_code.TorchFunction, "run"),
-    ("loop", _triton_loop.TritonLoop, "run"),
-    ("loop", _cuda_graphs.Replays, "run"),
-    ("loop: pack", _kernel, "pack"),
-    ("loop: layout", _kernel, "_layout"),
-    ("loop: launch", _launch.Launcher, "__call__"),
-    ("forward", _execute.Executable, "forward"),
-    ("backward", _execute_backward.Backward, "run"),
+    ("before and after", torch_codegen.SectionFunction, "run"),
+    ("loop", triton_loop.TritonLoop, "run"),
+    ("loop", cuda_graphs.GraphedLoop, "run"),
+    ("loop: pack", triton_kernel, "pack"),
+    ("loop: layout", triton_kernel, "_layout"),
+    ("loop: launch", triton_launch.Launcher, "__call__"),
+    ("forward", forward.Executable, "forward"),
+    ("backward", backward.Backward, "run"),
 )
 """What is timed: a name, and a function in a place. A name with a colon is a part of another."""
 

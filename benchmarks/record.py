@@ -109,7 +109,7 @@ def machine() -> dict[str, Any]:
 
 
 def _compilers() -> dict[str, str]:
-    found = {name for name in ("numba", "llvmlite", "triton") if find_spec(name)}
+    found = {name for name in ("cpu", "llvmlite", "triton") if find_spec(name)}
     return {name: version(name) for name in sorted(found)}
 
 

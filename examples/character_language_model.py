@@ -57,7 +57,7 @@ history = tt.train.fit(
     epochs=EPOCHS,
     truncate=WINDOW,
     clip_norm=1.0,
-    watchers=[tt.train.Progress()],
+    callbacks=[tt.train.Progress()],
 )
 
 # Every row ends at its own end of line; nothing after it counts.

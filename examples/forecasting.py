@@ -62,7 +62,7 @@ history = tt.train.fit(
     schedule=torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.3, patience=2),
     epochs=EPOCHS,
     clip_norm=1.0,
-    watchers=[tt.train.Progress()],
+    callbacks=[tt.train.Progress()],
 )
 errors, naive = [], []
 with torch.no_grad():

@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None) -> dict[str, tuple[float, float]]:
         folder=args.folder,
         checkpoint_every=100,
         resume=True,
-        watchers=[tt.train.Progress()],
+        callbacks=[tt.train.Progress()],
     )
     print(f"trained for {sum(epoch.seconds for epoch in history.epochs) / 60:.1f} minutes")
 

@@ -51,7 +51,7 @@ history = tt.train.fit(
     schedule=torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=EPOCHS * len(batches)),
     epochs=EPOCHS,
     clip_norm=1.0,
-    watchers=[tt.train.Progress()],
+    callbacks=[tt.train.Progress()],
 )
 buckets = tt.train.Buckets([len(sequence) for sequence, _ in train], batch_size=32)
 padding, at_random = buckets.padding, buckets.padding_at_random

@@ -72,7 +72,7 @@ history = tt.train.fit(
     higher_is_better=True,
     patience=5,
     keep_best=True,
-    watchers=[tt.train.Progress()],
+    callbacks=[tt.train.Progress()],
 )
 letters, tags = sentences[0]
 with torch.no_grad():

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 import throughtime as tt
 from throughtime.cli._options import Columns
+from throughtime.cli.tasks._defaults import Recipe, default_recipe, default_shape, optimiser
 from throughtime.cli.tasks._examples import Example, Examples, read_examples
-from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser
 from throughtime.cli.tasks._tasks import TASKS, make_model
 from throughtime.cli.train._run import EMBEDDED, look_over
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from throughtime.interop.checkpoints._crc32c import crc32c, masked
-from throughtime.interop.checkpoints._slices import Slice
-from throughtime.interop.checkpoints._table import FOOTER, MAGIC
-from throughtime.interop.checkpoints._wire import field, fixed, varint
+from throughtime.interop.checkpoints._partitioned_variables import Slice
+from throughtime.interop.checkpoints._protobuf import field, fixed, varint
+from throughtime.interop.checkpoints._sstable_reader import FOOTER, MAGIC
 
 
 class Draw(random.Random):

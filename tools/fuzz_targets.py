@@ -15,16 +15,16 @@ from fuzz_inputs import Draw
 from rich.console import Console
 
 import throughtime as tt
-from throughtime.cli import _runs
-from throughtime.cli._mistakes import Mistake
+from throughtime.cli import _run_folder
 from throughtime.cli._options import Columns
+from throughtime.cli._user_errors import UserError
 from throughtime.cli.inspect import _show
-from throughtime.cli.inspect._foreign import refuse_foreign
-from throughtime.cli.tables._layout import Column, Layout
-from throughtime.cli.tables._look import look_over
+from throughtime.cli.inspect._foreign_formats import refuse_foreign
+from throughtime.cli.tables._infer_schema import look_over
+from throughtime.cli.tables._schema import Column, Layout
+from throughtime.cli.tasks._defaults import Recipe
 from throughtime.cli.tasks._examples import read_examples
-from throughtime.cli.tasks._readers import Shape
-from throughtime.cli.tasks._recipe import Recipe
+from throughtime.cli.tasks._models import Shape
 from throughtime.cli.train._run import Plan, as_json
 from throughtime.interop import TFCheckpoint
 from throughtime.interop.checkpoints._object_graph import full_names
@@ -40,7 +40,7 @@ class Target(NamedTuple):
     make: inputs.Maker
     read: Callable[[bytes, Path, Draw], None]
     share: int
-    errors: tuple[type[Exception], ...] = (Mistake,)
+    errors: tuple[type[Exception], ...] = (UserError,)
 
 
 def is_clear(error: BaseException, target: Target) -> bool:
@@ -140,8 +140,8 @@ def _read_training(data: bytes, folder: Path, draw: Draw) -> None:
 
 
 def _read_run(data: bytes, folder: Path, _: Draw) -> None:
-    (folder / _runs.RUN).write_bytes(data)
-    _runs.read_run(folder)
+    (folder / _run_folder.RUN).write_bytes(data)
+    _run_folder.read_run(folder)
 
 
 def _training_state(draw: Draw) -> bytes:
@@ -166,7 +166,7 @@ def _run_values(draw: Draw) -> bytes:
     return inputs.json_file(run_values(), draw)
 
 
-LIBRARY = (ValueError, FileNotFoundError, TypeError, Mistake)
+LIBRARY = (ValueError, FileNotFoundError, TypeError, UserError)
 TARGETS = {
     "checkpoint index": Target(inputs.index_file, _read_bundle, 190, LIBRARY),
     "checkpoint version 1": Target(inputs.version1_file, _read_version1, 140, LIBRARY),

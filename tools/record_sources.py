@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import throughtime as tt
-from throughtime.backends._numba_loop import lower
-from throughtime.backends.aten import AtenLoop
-from throughtime.backends.numba._llvm import Host
-from throughtime.backends.numba._plan import make_plan
-from throughtime.backends.numba._source import write_source
+from throughtime.backends.aten.loop import AtenLoop
+from throughtime.backends.cpu.codegen.listing import write_source
+from throughtime.backends.cpu.loop import lower
+from throughtime.backends.cpu.plan.kernel_plan import make_plan
+from throughtime.native.toolchain.llvm import Host
 
 FOLDER = Path(__file__).parents[1] / "tests" / "goldens" / "sources"
 HOST = Host(cpu="", features="", vector_bytes=32, tile_rows=6)

@@ -15,8 +15,18 @@ from unittest import mock
 import torch
 
 import throughtime as tt
-from throughtime.backends import _keeping
-from throughtime.backends.triton import _geometry, _kernel, _launch, _pointwise, _walk
+from throughtime.backends.triton import (
+    elementwise_kernel,
+    elementwise_scan,
+    tiling,
+)
+from throughtime.backends.triton import (
+    kernel as triton_kernel,
+)
+from throughtime.backends.triton import (
+    launch as triton_launch,
+)
+from throughtime.runtime.offload import plan
 
 BATCH, TIME = 20, 4
 """Several tiles of rows. To wait for others takes a hundred times as long as it does unwatched: few steps."""
@@ -62,12 +72,12 @@ def _streamed() -> Iterator[None]:
     """Columns are not on chip, as in networks that are too large for it."""
 
     def choose(
-        load: _geometry.Load, _batch: int, card: _geometry.Card, *_: object, ragged: bool = False
-    ) -> _geometry.Geometry:
-        shapes = (shape for shape in _geometry.candidates(load, card) if shape.blocks > 1 and not shape.direct)
+        load: tiling.StepCost, _batch: int, card: tiling.GpuSpec, *_: object, ragged: bool = False
+    ) -> tiling.Tiling:
+        shapes = (shape for shape in tiling.candidates(load, card) if shape.blocks > 1 and not shape.direct)
         return next(shape for shape in shapes if not any(shape.resident))
 
-    with mock.patch.object(_kernel, "choose", choose):
+    with mock.patch.object(triton_kernel, "choose", choose):
         yield
 
 
@@ -75,9 +85,9 @@ def _streamed() -> Iterator[None]:
 def _in_small_blocks() -> Iterator[None]:
     """One or two steps make a block. Of every other one nothing waits on the host, and all is computed again."""
     with (
-        mock.patch.object(_keeping, "BLOCK_BYTES", 2**16),
-        mock.patch.object(_keeping, "RESIDENT_BYTES", 2**14),
-        mock.patch.object(_keeping.Keeping, "share_sent", return_value=0.5),
+        mock.patch.object(plan, "BLOCK_BYTES", 2**16),
+        mock.patch.object(plan, "RESIDENT_BYTES", 2**14),
+        mock.patch.object(plan.OffloadPlanner, "share_sent", return_value=0.5),
     ):
         yield
 
@@ -121,12 +131,16 @@ def run(case: Case) -> list[str]:
 @contextmanager
 def _noted(kernels: dict[str, None]) -> Iterator[None]:
     """Note every kernel that is launched; one that has no room is an error, whatever could be taken instead."""
-    run_loop, run_walk, run_fused = _kernel.LoopKernel._run, _walk.WalkKernel.run, _pointwise.PointwiseKernel.__call__
+    run_loop, run_walk, run_fused = (
+        triton_kernel.LoopKernel._run,
+        elementwise_scan.ElementwiseScanKernel.run,
+        elementwise_kernel.ElementwiseKernel.__call__,
+    )
 
     def loop(self: Any, shape: Any, matrices: Any, others: Any, steps: Any, device: Any) -> None:
         try:
             run_loop(self, shape, matrices, others, steps, device)
-        except _launch.TooLargeError as error:
+        except triton_launch.TooLargeError as error:
             raise RuntimeError(f"refused: {_described(self, shape, steps)}") from error
         kernels[_described(self, shape, steps)] = None
 
@@ -139,16 +153,16 @@ def _noted(kernels: dict[str, None]) -> Iterator[None]:
         kernels["fused pointwise step"] = None
 
     with (
-        mock.patch.object(_kernel.LoopKernel, "_run", loop),
-        mock.patch.object(_walk.WalkKernel, "run", walk),
-        mock.patch.object(_pointwise.PointwiseKernel, "__call__", fused),
+        mock.patch.object(triton_kernel.LoopKernel, "_run", loop),
+        mock.patch.object(elementwise_scan.ElementwiseScanKernel, "run", walk),
+        mock.patch.object(elementwise_kernel.ElementwiseKernel, "__call__", fused),
     ):
         yield
 
 
 def _described(kernel: Any, shape: Any, steps: Any) -> str:
     groups = next(iter(kernel._loads.values())).groups
-    kept = all(_geometry.share(group, shape) <= deep for group, deep in zip(groups, shape.resident, strict=True))
+    kept = all(tiling.share(group, shape) <= deep for group, deep in zip(groups, shape.resident, strict=True))
     rows = "rows as operands" if shape.direct else "rows through shared memory"
     return (
         f"{'backward' if kernel.program.reverse else 'forward'}: {-(-steps.batch_size // shape.rows)} tiles of "

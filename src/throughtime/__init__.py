@@ -12,7 +12,6 @@ from throughtime._other_names import unknown_attribute
 if TYPE_CHECKING:
     from throughtime import cells, decode, interop, nn, train
     from throughtime._errors import InvalidArgumentError
-    from throughtime.backends import backend, threads
     from throughtime.cells import (
         BasicLSTMCell,
         BasicRNNCell,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         RNNCell,
     )
     from throughtime.nn import accelerate
+    from throughtime.runtime import backend, threads
     from throughtime.unroll import (
         RNN,
         TensorArray,
@@ -88,7 +88,7 @@ def _first_use(name: str) -> Any:
     """Import everything at the first use of a public name: `throughtime --help` does not wait for torch."""
     if name not in __all__:
         raise unknown_attribute(__name__, name)
-    homes = [import_module(f"{__name__}.{part}") for part in ("_errors", "backends", "cells", "unroll", "nn")]
+    homes = [import_module(f"{__name__}.{part}") for part in ("_errors", "runtime", "cells", "unroll", "nn")]
     for public in __all__:
         home = next((home for home in homes if hasattr(home, public)), None)
         globals()[public] = import_module(f"{__name__}.{public}") if home is None else getattr(home, public)

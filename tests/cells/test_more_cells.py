@@ -51,7 +51,7 @@ def test_reference_against_the_oracle(descriptor: Descriptor) -> None:
 @pytest.mark.parametrize("backend", COMPILED)
 def test_compiled_against_the_reference(descriptor: Descriptor, backend: str) -> None:
     case = case_of(descriptor)
-    reason = REFUSED.get(descriptor.name) if backend == "numba" else None
+    reason = REFUSED.get(descriptor.name) if backend == "cpu" else None
     if reason is None:
         check_on(backend, case, LENGTHS)
         return
@@ -62,7 +62,7 @@ def test_compiled_against_the_reference(descriptor: Descriptor, backend: str) ->
 @every_cell
 def test_which_backend(descriptor: Descriptor) -> None:
     plan = plan_of(case_of(descriptor, torch.float32))
-    assert plan.backend == ("aten" if descriptor.name in REFUSED else "numba"), plan.reasons
+    assert plan.backend == ("aten" if descriptor.name in REFUSED else "cpu"), plan.reasons
 
 
 @every_cell
@@ -143,13 +143,13 @@ def test_noise_is_compiled_and_seeded(name: str) -> None:
     second.load_state_dict(first.state_dict())
     assert torch.equal(tt.dynamic_rnn(second, x, dtype=torch.float32)[0], outputs)
     assert not torch.equal(tt.dynamic_rnn(first, x, dtype=torch.float32)[0], outputs)
-    assert tt.explain(first, x).backend == "numba"
+    assert tt.explain(first, x).backend == "cpu"
     first.eval()
     assert torch.equal(*(tt.dynamic_rnn(first, x, dtype=torch.float32)[0] for _ in range(2)))
 
 
 @noisy
-@pytest.mark.parametrize("backend", ["reference", "aten", "numba"])
+@pytest.mark.parametrize("backend", ["reference", "aten", "cpu"])
 def test_gradients_are_of_the_masks_that_were_drawn(name: str, backend: str) -> None:
     """Finite differences, every run with the same seed."""
     cell = noisy_cells()[name](None).double()

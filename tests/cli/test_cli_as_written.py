@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cli_files import call, gestures, is_one_line_of_error, quickly, said
-from throughtime.cli._mistakes import Mistake
 from throughtime.cli._options import Columns
+from throughtime.cli._user_errors import UserError
 from throughtime.cli.tables import open_table, survey
-from throughtime.cli.tables._look import look_over
+from throughtime.cli.tables._infer_schema import look_over
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -31,7 +31,7 @@ def with_numbers(path: Path, form: str, delimiter: str = ";") -> Path:
 )
 def test_numbers_with_marks_are_refused(form: str, tmp_path: Path) -> None:
     path = with_numbers(tmp_path / "a.csv", form)
-    with pytest.raises(Mistake, match=r"line 2, column `x` has (a comma in a number|marks in its numbers): got "):
+    with pytest.raises(UserError, match=r"line 2, column `x` has (a comma in a number|marks in its numbers): got "):
         survey(open_table(path), "id")
     # Who says that they are names is believed.
     found = survey(open_table(path), "id", frozenset({"x"}))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cli_files import call, is_one_line_of_error, quickly, said
-from throughtime.cli.predict._calendar import dates_after
+from throughtime.cli.predict._future_dates import dates_after
 
 pytestmark = pytest.mark.covers("cli")
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli_files import call, gestures, is_one_line_of_error, quickly, said
 from throughtime.cli._options import Columns
-from throughtime.cli.tables._look import look_over
+from throughtime.cli.tables._infer_schema import look_over
 
 pytestmark = pytest.mark.covers("cli")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli_files import call, gestures, is_one_line_of_error, quickly, said
-from throughtime.cli import _runs
+from throughtime.cli import _run_folder
 from throughtime.train import _folder_lock
 
 pytestmark = pytest.mark.covers("cli")
@@ -54,20 +54,20 @@ def test_readers_need_no_lock(running: tuple[Path, int]) -> None:
         result = call(*command)
         # A checkpoint may be replaced by the next one while it is read.
         assert result.exit_code == 0 or "cannot be read" in result.stderr, said(result)
-    assert (root / "run" / _runs.LOCK).exists()
+    assert (root / "run" / _run_folder.LOCK).exists()
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert quickly(gestures(tmp_path / "a.csv"), tmp_path / "run").exit_code == 0
-    (tmp_path / "run" / _runs.LOCK).write_text("process 1 on elsewhere since long ago\n")
+    (tmp_path / "run" / _run_folder.LOCK).write_text("process 1 on elsewhere since long ago\n")
     result = call("train", "--resume", tmp_path / "run")
     assert result.exit_code == 0, said(result)
-    assert not (tmp_path / "run" / _runs.LOCK).exists()
+    assert not (tmp_path / "run" / _run_folder.LOCK).exists()
 
 
 def test_a_folder_of_a_run_killed_before_it_began_is_free(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    for name in (_runs.LOCK, ".run.json.7-7.new"):
+    for name in (_run_folder.LOCK, ".run.json.7-7.new"):
         (tmp_path / "run" / name).touch()
     assert quickly(gestures(tmp_path / "a.csv"), tmp_path / "run").exit_code == 0
 
@@ -75,7 +75,7 @@ def test_a_folder_of_a_run_killed_before_it_began_is_free(tmp_path: Path) -> Non
 def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with ExitStack() as held, ThreadPoolExecutor(8) as pool:
-        started = [pool.submit(_runs.new_folder, None, "a", held, pytest.fail) for _ in range(8)]
+        started = [pool.submit(_run_folder.new_folder, None, "a", held, pytest.fail) for _ in range(8)]
         folders = [one.result().name for one in started]
         assert sorted(folders) == ["a", *(f"a-{number}" for number in range(2, 9))]
 

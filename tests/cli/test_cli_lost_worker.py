@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli_files import many_series
-from throughtime.cli import _runs
+from throughtime.cli import _run_folder
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -38,7 +38,7 @@ def process_in(folder: Path) -> int:
     while not list(folder.glob("checkpoint-*")):
         assert time.monotonic() < until
         time.sleep(0.05)
-    return int((folder / _runs.LOCK).read_text().split()[1])
+    return int((folder / _run_folder.LOCK).read_text().split()[1])
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cli_files import call, gestures, is_one_line_of_error, pairs, quickly, said
-from throughtime.cli._mistakes import ROOM, listed
+from throughtime.cli._user_errors import ROOM, listed
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -102,7 +102,7 @@ def test_lists_of_names_end_with_a_name() -> None:
 
 
 def test_a_full_disk_names_the_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("throughtime._files.sync_file", full)
+    monkeypatch.setattr("throughtime._atomic_files.sync_file", full)
     result = call("predict", folder / "classify", folder / "g.csv", "--out", tmp_path / "p.csv")
     is_one_line_of_error(result, f"{tmp_path / 'p.csv'} cannot be read or written: No space left on device.")
     assert not list(tmp_path.iterdir())

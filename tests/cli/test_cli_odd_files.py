@@ -15,9 +15,9 @@ from cli_files import call, gestures, is_one_line_of_error, pairs, quickly, said
 from throughtime.cli._options import Columns
 from throughtime.cli.predict._run import MOST_STEPS, some_at_a_time
 from throughtime.cli.tables import _npz, open_table, survey
-from throughtime.cli.tables._guess import guess
+from throughtime.cli.tables._infer_roles import guess
+from throughtime.cli.tasks._defaults import LEAST_STEPS, default_recipe, default_shape
 from throughtime.cli.tasks._examples import answers, last_known, read_examples
-from throughtime.cli.tasks._recipe import LEAST_STEPS, default_recipe, default_shape
 from throughtime.cli.train._batches import WIDTHS, batches_of
 
 pytestmark = pytest.mark.covers("cli")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cli_files import call, is_one_line_of_error, quickly
-from throughtime.cli.predict._answers import position_beside, whole_numbers
+from throughtime.cli.predict._task_outputs import position_beside, whole_numbers
 
 pytestmark = pytest.mark.covers("cli")
 

@@ -322,8 +322,8 @@ def test_inspect_shows_the_checkpoints_of_tensorflow(tmp_path: Path) -> None:
 
 def test_explain_and_bench(folder: Path) -> None:
     assert "GRUCell over 32 sequences of 50 steps" in call("explain", "gru", "--units", 4).stdout
-    assert "runs on: numba" in call("explain", folder / "classify").stdout
-    assert "runs on: numba" in call("explain", folder / "translate").stdout
+    assert "runs on: cpu" in call("explain", folder / "classify").stdout
+    assert "runs on: cpu" in call("explain", folder / "translate").stdout
     assert call("explain", "lstm", "--units", 4, "--source").stdout.strip()
     is_one_line_of_error(call("explain", "nothing"), "the cell 'nothing' cannot be used")
     is_one_line_of_error(call("explain", "runs/nope"), "runs/nope is not a run: got no such folder")

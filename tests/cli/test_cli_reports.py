@@ -15,9 +15,9 @@ import throughtime as tt
 from cli_files import gestures, pairs, quickly, said
 from throughtime.cli._options import Columns
 from throughtime.cli.tables import open_table, survey
-from throughtime.cli.tables._guess import guess
+from throughtime.cli.tables._infer_roles import guess
+from throughtime.cli.tasks._defaults import default_shape
 from throughtime.cli.tasks._examples import read_examples
-from throughtime.cli.tasks._recipe import default_shape
 from throughtime.cli.tasks._tasks import make_model
 from throughtime.cli.tasks._translator import measure_translation, shifted
 

@@ -12,14 +12,14 @@ import pytest
 from cli_files import call, is_one_line_of_error, quickly, said
 from throughtime.cli._options import Columns
 from throughtime.cli.tables import open_table
-from throughtime.cli.tables._look import Look, look_over
-from throughtime.cli.tables._restarts import sequence_by_restarts
-from throughtime.cli.tables._times import dates_of, instants
+from throughtime.cli.tables._infer_schema import InferredSchema, look_over
+from throughtime.cli.tables._sequence_boundaries import sequence_by_restarts
+from throughtime.cli.tables._timestamps import dates_of, instants
 
 pytestmark = pytest.mark.covers("cli")
 
 
-def look(path: Path, header: str, rows: Iterable[str], **wishes: object) -> Look:
+def look(path: Path, header: str, rows: Iterable[str], **wishes: object) -> InferredSchema:
     path.write_text("\n".join([header, *rows]) + "\n")
     return look_over(path, Columns(**wishes))
 

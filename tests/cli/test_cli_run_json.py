@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, tags, text
-from throughtime.cli import _runs
-from throughtime.cli._mistakes import Mistake
+from throughtime.cli import _run_folder
+from throughtime.cli._user_errors import UserError
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -118,8 +118,8 @@ def write(folder: Path, values: Any) -> None:
 def refusal(folder: Path) -> str | None:
     """What is said when the file is read; None if it may be so."""
     try:
-        _runs.read_run(folder)
-    except Mistake as mistake:
+        _run_folder.read_run(folder)
+    except UserError as mistake:
         return str(mistake)
     return None
 

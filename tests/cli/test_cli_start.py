@@ -41,7 +41,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "throughtime.cli.demo", "throughtime.cli._race"])
+@pytest.mark.parametrize("module", ["typer", "throughtime.cli.demo", "throughtime.cli._timing"])
 def test_ctrl_c_while_it_starts_is_one_line(module: str) -> None:
     program = INTERRUPTED_IN.format(module=module)
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cli_files import call, is_one_line_of_error, quickly, said
-from throughtime.cli._mistakes import Mistake
 from throughtime.cli._options import Columns
-from throughtime.cli.tables._look import Look, look_over
+from throughtime.cli._user_errors import UserError
+from throughtime.cli.tables._infer_schema import InferredSchema, look_over
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -24,7 +24,7 @@ def write(path: Path, header: str, rows: Iterable[str]) -> Path:
     return path
 
 
-def look(path: Path, header: str, rows: Iterable[str], **wishes: object) -> Look:
+def look(path: Path, header: str, rows: Iterable[str], **wishes: object) -> InferredSchema:
     return look_over(write(path, header, rows), Columns(**wishes))
 
 
@@ -153,7 +153,7 @@ def test_the_calendar_is_no_target(tmp_path: Path) -> None:
     days = [f"{day(step)},{step * 7 % 13}.5,{['Mon', 'Tue', 'Wed'][step % 3]}" for step in range(60)]
     _, layout, _ = look(tmp_path / "a.csv", "date,sales,weekday", days)
     assert (layout.task, names(layout.targets)) == ("forecast", ["sales"])
-    with pytest.raises(Mistake, match="besides those of the calendar"):
+    with pytest.raises(UserError, match="besides those of the calendar"):
         look(tmp_path / "a.csv", "year,month", [f"{2000 + step // 12},{1 + step % 12}" for step in range(60)])
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from cli_files import gestures, many_series, pairs, series, tags, text
-from throughtime.cli._mistakes import Mistake
 from throughtime.cli._options import Columns
+from throughtime.cli._user_errors import UserError
 from throughtime.cli.tables import _table, open_table, rows_of, survey
-from throughtime.cli.tables._guess import check_said, guess, sequence_column
-from throughtime.cli.tables._rows import sorted_rows
+from throughtime.cli.tables._group_rows import sorted_rows
+from throughtime.cli.tables._infer_roles import check_said, guess, sequence_column
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -170,7 +170,7 @@ def test_mixed_rows_are_put_together_for_training_and_refused_in_a_stream(tmp_pa
     assert not survey(table, "id").together
     assert [rows.piece.numbers("x", table).tolist() for rows in sorted_rows(table, "id")] == [[1, 3], [2, 4]]
     with pytest.raises(
-        Mistake, match=r"mixed.csv, line 4: the rows of a sequence are not together: got `id` 'a' again"
+        UserError, match=r"mixed.csv, line 4: the rows of a sequence are not together: got `id` 'a' again"
     ):
         list(rows_of(table, "id"))
 
@@ -202,7 +202,7 @@ def test_mistakes_in_a_file(case: str, tmp_path: Path) -> None:
     content, message = MISTAKES[case]
     path = tmp_path / "bad.csv"
     path.write_text(content)
-    with pytest.raises(Mistake) as mistake:
+    with pytest.raises(UserError) as mistake:
         read_whole(path)
     assert message in str(mistake.value)
     assert "bad.csv" in str(mistake.value)
@@ -227,7 +227,7 @@ def test_mistakes_in_a_file(case: str, tmp_path: Path) -> None:
 def test_files_that_are_something_else(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(Mistake) as mistake:
+    with pytest.raises(UserError) as mistake:
         list(open_table(path).pieces())
     assert message in str(mistake.value)
 
@@ -245,7 +245,7 @@ def test_files_that_are_something_else(name: str, content: bytes, message: str, 
 def test_arrays_that_do_not_fit(arrays: dict, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, **arrays)
-    with pytest.raises(Mistake) as mistake:
+    with pytest.raises(UserError) as mistake:
         open_table(path)
     assert message in str(mistake.value)
 
@@ -263,7 +263,7 @@ def test_arrays_that_do_not_fit(arrays: dict, message: str, tmp_path: Path) -> N
     ],
 )
 def test_mistakes_about_columns(said: dict, message: str, tmp_path: Path) -> None:
-    with pytest.raises(Mistake) as mistake:
+    with pytest.raises(UserError) as mistake:
         guessed(gestures(tmp_path / "a.csv"), **said)
     assert message in str(mistake.value)
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.numpy import load_file
 
 from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
-from throughtime.cli.train import _look
+from throughtime.cli.train import _report
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -41,7 +41,7 @@ def test_more_classes_than_a_table_can_hold_are_counted() -> None:
 
     target = SimpleNamespace(categories=range(classes))
     examples = [(torch.zeros(length, 1), torch.tensor(kind)) for length, kind in ((1, 7), (2, 7), (3, 7))]
-    counts, names = _look._confusion(
+    counts, names = _report._confusion(
         model,
         SimpleNamespace(layout=SimpleNamespace(targets=[target]), parts={"test": examples}, measured_on="test"),
     )

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cli_files import call, is_one_line_of_error, said
-from throughtime._words import counted
+from throughtime._text import plural
 from throughtime.cli.predict._run import work_done
 
 pytestmark = pytest.mark.covers("cli")
 
 
 def test_one_is_no_plural() -> None:
-    assert [counted(count, "step") for count in (0, 1, 2, 1000)] == ["0 steps", "1 step", "2 steps", "1,000 steps"]
+    assert [plural(count, "step") for count in (0, 1, 2, 1000)] == ["0 steps", "1 step", "2 steps", "1,000 steps"]
     assert work_done("sequence", 1, 1, 0.5) == "1 sequence, 1 step, 0.5 s (2 steps/s)."
     assert work_done("text", 200, 999, 2.0) == "200 texts, 2.0 s (100 texts/s)."
 

@@ -14,7 +14,7 @@ from _command_job import run
 from safetensors.numpy import load_file
 
 from cli_files import call, is_one_line_of_error, many_series, pairs, series, text
-from throughtime.cli._exits import A_MOMENT
+from throughtime.cli._exit_codes import A_MOMENT
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -118,7 +118,7 @@ def test_the_first_of_them_reports_a_mistake(root: Path) -> None:
 
 def test_a_mistake_that_another_finds_alone_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("throughtime.cli._exits.time.sleep", waited.append)
+    monkeypatch.setattr("throughtime.cli._exit_codes.time.sleep", waited.append)
     for name, value in (("LOCAL_RANK", "1"), ("RANK", "1")):
         monkeypatch.setenv(name, value)
     is_one_line_of_error(call("train", root / "nothing.csv"), "got no such file")

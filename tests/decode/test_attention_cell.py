@@ -79,7 +79,7 @@ def test_it_is_compiled(kind: str) -> None:
     state = cell.zero_state(B, torch.float64)
     inputs = torch.randn(B, T, X, dtype=torch.float64)
     plan = tt.explain(cell, inputs, LENGTHS, state, dtype=torch.float64)
-    assert plan.backend == ("aten" if kind == "hardmax" else "numba"), plan.reasons
+    assert plan.backend == ("aten" if kind == "hardmax" else "cpu"), plan.reasons
 
 
 def test_a_memory_of_any_length_is_compiled() -> None:
@@ -90,7 +90,7 @@ def test_a_memory_of_any_length_is_compiled() -> None:
         cell.attention_mechanisms[0].setup_memory(memory)
         state = cell.zero_state(2, torch.float64)
         plan = tt.explain(cell, torch.randn(2, T, X, dtype=torch.float64), None, state, dtype=torch.float64)
-        assert plan.backend == "numba"
+        assert plan.backend == "cpu"
         sources.append(plan.source.count("\n"))
         assert "memory" not in next(line for line in str(plan).splitlines() if line.startswith("saved"))
     assert sources[0] == sources[1]
@@ -98,16 +98,16 @@ def test_a_memory_of_any_length_is_compiled() -> None:
 
 def test_another_batch_needs_no_other_program() -> None:
     """The memory is no part of the cell's structure: only its number of places is, as part of the state."""
-    from throughtime.backends import _structures
+    from throughtime.runtime import compile_cache
 
     cell = attentive("bahdanau")
     for rows, time in ((4, 7), (3, 2), (9, 5)):
         cell.attention_mechanisms[0].setup_memory(torch.randn(rows, S, D, dtype=torch.float64))
-        before = set(_structures._CACHE)
+        before = set(compile_cache._CACHE)
         state = cell.zero_state(rows, torch.float64)
         tt.dynamic_rnn(cell, torch.randn(rows, time, X, dtype=torch.float64), None, state, torch.float64)
         if rows != 4:
-            assert set(_structures._CACHE) == before
+            assert set(compile_cache._CACHE) == before
 
 
 def test_what_is_past_the_memorys_end_reaches_nothing() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime import decode
-from throughtime.decode._beam_step import coverage_penalty, first_of_the_best
+from throughtime.decode.decoders._beam_step import coverage_penalty, first_of_the_best
 
 pytestmark = pytest.mark.covers("decoding")
 

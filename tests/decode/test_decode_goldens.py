@@ -13,7 +13,7 @@ from torch import Tensor
 import throughtime as tt
 from compare import check_close
 from throughtime import decode
-from throughtime.decode._beam_step import best_continuations, end_only
+from throughtime.decode.decoders._beam_step import best_continuations, end_only
 
 pytestmark = pytest.mark.covers("goldens")
 

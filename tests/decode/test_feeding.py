@@ -10,7 +10,7 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime import decode
-from throughtime.decode._sampling import narrowed
+from throughtime.decode.helpers._sampling import narrowed
 
 pytestmark = pytest.mark.covers("decoding")
 

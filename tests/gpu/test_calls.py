@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
-from throughtime.backends import _keeping, _zeros
-from throughtime.backends.triton import _launch
+from throughtime.backends.triton import launch as triton_launch
+from throughtime.layout import shared_zeros
+from throughtime.runtime.offload import plan
 
 pytestmark = [
     pytest.mark.gpu,
@@ -107,7 +108,7 @@ def test_a_launch_that_fails_leaves_no_room_behind(monkeypatch: pytest.MonkeyPat
     cell, x = tt.LSTMCell(512, input_size=8).cuda(), torch.randn(600, 5, 8, device="cuda")
     with torch.no_grad():
         want = tt.dynamic_rnn(cell, x, dtype=torch.float32)[0]
-        launch, left = _launch.Launcher.__call__, [1]
+        launch, left = triton_launch.Launcher.__call__, [1]
 
         def fail(self: Any, *args: Any, **options: Any) -> None:
             if not left.pop():
@@ -115,7 +116,7 @@ def test_a_launch_that_fails_leaves_no_room_behind(monkeypatch: pytest.MonkeyPat
             left.append(0)
             launch(self, *args, **options)
 
-        monkeypatch.setattr(_launch.Launcher, "__call__", fail)
+        monkeypatch.setattr(triton_launch.Launcher, "__call__", fail)
         with pytest.raises(RuntimeError, match="pulled the plug"):
             tt.dynamic_rnn(cell, x, dtype=torch.float32)
         monkeypatch.undo()
@@ -146,8 +147,8 @@ def test_zeros_that_are_shared_stay_zeros(dtype: torch.dtype) -> None:
                 with torch.no_grad():
                     for leaf in pytree.tree_leaves(last):
                         leaf.add_(1)
-    assert _zeros._KEPT
-    assert not any(bool(zeros.any()) for zeros in _zeros._KEPT.values())
+    assert shared_zeros._KEPT
+    assert not any(bool(zeros.any()) for zeros in shared_zeros._KEPT.values())
 
 
 LENGTHS = [12, 3, 0, 7, 1, 11, 12, 5, 2]
@@ -182,8 +183,8 @@ def test_graphs_of_whole_training_steps(
 ) -> None:
     """Both passes in one graph, replayed on other numbers and weights; calls in between change nothing."""
     # What is recorded stays on the card.
-    monkeypatch.setattr(_keeping, "BLOCK_BYTES", 2**14)
-    monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**14)
+    monkeypatch.setattr(plan, "BLOCK_BYTES", 2**14)
+    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**14)
     cell, x = case_of(units, dtype)
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

@@ -1,6 +1,6 @@
 """Loops as CUDA graphs on a card: what `triton` refuses. Skipped where there is none.
 
-`tests/test_cuda_graphs.py` holds the way of rows through blocks of steps to the reference, on any machine.
+`tests/backends/aten/test_cuda_graphs.py` compares chunks of steps with the reference on any machine.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from descriptors import BY_NAME, Case, Descriptor
+from gpu_matrix import TOLERANCE, check_case
 from torch import Tensor
+from user_cells import USER_CELLS
 
 import throughtime as tt
 from backends import lengths_for
-from descriptors import BY_NAME, Case, Descriptor
-from gpu_matrix import TOLERANCE, check_case
-from throughtime.backends import _joining, _step_blocks
-from user_cells import USER_CELLS
+from throughtime.backends.aten import chunk_buffers
+from throughtime.compiler.passes import merge_matmuls as matmul_merging
 
 pytestmark = [
     pytest.mark.gpu,
@@ -72,7 +73,7 @@ def test_long_rows_that_are_reduced() -> None:
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 @pytest.mark.parametrize("lengths", ["dense", "ragged"])
 def test_deep_products_in_parts(dtype: torch.dtype, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_joining, "DEEP_BYTES", 0)
+    monkeypatch.setattr(matmul_merging, "DEEP_BYTES", 0)
     ends = lengths_for(33, 35) if lengths == "ragged" else None
     check(Descriptor("own", tt.LSTMCell).case(33, 35, dtype, units=72), ends)
 
@@ -215,9 +216,9 @@ def test_autocast() -> None:
 
 def test_what_cannot_be_recorded_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     cell, x = small(units=24)
-    walk = _step_blocks.Block.walk
+    walk = chunk_buffers.ChunkBuffers.walk
 
-    def waits(self: _step_blocks.Block) -> None:
+    def waits(self: chunk_buffers.ChunkBuffers) -> None:
         walk(self)
         # Nobody can record a wait for the GPU.
         self.carried[0].sum().item()
@@ -225,7 +226,7 @@ def test_what_cannot_be_recorded_leaves_the_process_as_it_was(monkeypatch: pytes
     with torch.no_grad():
         want = run(cell, x, "reference")
         with monkeypatch.context() as patch:
-            patch.setattr(_step_blocks.Block, "walk", waits)
+            patch.setattr(chunk_buffers.ChunkBuffers, "walk", waits)
             with pytest.warns(RuntimeWarning, match="step by step: a CUDA graph"):
                 found = run(cell, x, "aten")
             torch.testing.assert_close(found, want)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from gpu_cases import CELLS
-from throughtime.backends import _keeping
+from throughtime.runtime.offload import plan
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,14 +28,14 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2}
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few steps make a block, and hardly anything stays on the card."""
-    monkeypatch.setattr(_keeping, "BLOCK_BYTES", 2**14)
-    monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**14)
+    monkeypatch.setattr(plan, "BLOCK_BYTES", 2**14)
+    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**14)
 
 
 @pytest.fixture(params=[0.0, 0.5, 1.0], ids=["least waits", "half waits", "most waits"])
 def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """How many blocks keep all that only a product would lead to."""
-    monkeypatch.setattr(_keeping.Keeping, "share_sent", lambda *_: request.param)
+    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: request.param)
     return request.param
 
 
@@ -193,8 +193,8 @@ def step(cell: Any, x: Tensor, **options: Any) -> list[Tensor]:
 
 def test_ten_times_the_memory(capped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training that needs ten times the memory allowed trains, and its gradients are those of the plain run."""
-    monkeypatch.setattr(_keeping, "BLOCK_BYTES", 2**23)
-    monkeypatch.setattr(_keeping, "RESIDENT_BYTES", 2**23)
+    monkeypatch.setattr(plan, "BLOCK_BYTES", 2**23)
+    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**23)
     cell, _ = built(CELLS["stack"], 256)
     x = torch.randn(8000, 32, 4, device="cuda")
     want = step(cell, x)

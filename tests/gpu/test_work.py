@@ -214,7 +214,7 @@ def test_a_task_from_file_to_answers(task: str, tmp_path: Path) -> None:
     assert torch.cuda.get_device_name() in trained
     assert "runs on: " in run("explain", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "runs on: numba" not in page
+    assert "runs on: cpu" not in page
     for device in (DEVICE, "cpu"):
         run("predict", tmp_path / "run", file, "--out", tmp_path / f"{device}.csv", device=device)
     card, plain = table(tmp_path / f"{DEVICE}.csv"), table(tmp_path / "cpu.csv")

@@ -14,8 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 import throughtime as tt
 from throughtime.train import Batch, Buckets, loader, pad, streams
-from throughtime.train._batches import StandIn, brought, share_of
-from throughtime.train._workers import Worker
+from throughtime.train._distributed import Worker
+from throughtime.train.data._batches import StandIn, brought, share_of
 
 pytestmark = pytest.mark.covers("training")
 

@@ -22,14 +22,14 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import throughtime as tt
-from throughtime.train import History, Watcher, fit, latest_checkpoint, load_weights, save_weights
+from throughtime.train import Callback, History, fit, latest_checkpoint, load_weights, save_weights
 from throughtime.train._checkpoint import Checkpoints
-from throughtime.train._codec import decode, encode
+from throughtime.train._serialization import decode, encode
 
 pytestmark = pytest.mark.covers("training")
 
 
-class Stop(Watcher):
+class Stop(Callback):
     """An interruption after so many steps."""
 
     def __init__(self, after: int) -> None:
@@ -86,7 +86,7 @@ def test_resumed_runs_end_with_the_same_bits(options: dict[str, Any], after: int
     whole = setting(**options)
     expected = fit(**whole, folder=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        fit(**setting(**options), folder=tmp_path / "broken", watchers=[Stop(after)])
+        fit(**setting(**options), folder=tmp_path / "broken", callbacks=[Stop(after)])
     assert latest_checkpoint(tmp_path / "broken") is not None
     # Whatever happens in between must not matter.
     torch.manual_seed(99)
@@ -119,7 +119,7 @@ def test_data_that_draws_is_drawn_again(tmp_path: Path) -> None:
 
     whole = run("whole")
     with pytest.raises(KeyboardInterrupt):
-        run("broken", watchers=[Stop(8)])
+        run("broken", callbacks=[Stop(8)])
     assert torch.equal(weights(run("broken", resume=True)), weights(whole))
 
 
@@ -379,7 +379,7 @@ def test_what_a_model_counts_is_counted_once(after: int, tmp_path: Path) -> None
     whole, resumed = normed(), normed()
     fit(**whole)
     with pytest.raises(KeyboardInterrupt):
-        fit(**normed(), folder=tmp_path, checkpoint_every=1, watchers=[Stop(after)])
+        fit(**normed(), folder=tmp_path, checkpoint_every=1, callbacks=[Stop(after)])
     fit(**resumed, folder=tmp_path, checkpoint_every=1, resume=True)
     pairs = zip(whole["model"].state_dict().values(), resumed["model"].state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
@@ -387,7 +387,7 @@ def test_what_a_model_counts_is_counted_once(after: int, tmp_path: Path) -> None
 
 def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        fit(**setting(), folder=tmp_path, watchers=[Stop(7)])
+        fit(**setting(), folder=tmp_path, callbacks=[Stop(7)])
     with pytest.raises(tt.InvalidArgumentError, match="the run began without `schedule`"):
         fit(**setting("one cycle"), folder=tmp_path, resume=True)
     with pytest.raises(tt.InvalidArgumentError, match=r"the run began without `precision=torch\.float16`"):

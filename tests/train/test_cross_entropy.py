@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from throughtime.backends import _cross_entropy
-from throughtime.backends._cross_entropy import can_fuse, fused_cross_entropy
+from throughtime.backends.cpu import cross_entropy as cpu_cross_entropy
+from throughtime.backends.cpu.cross_entropy import can_fuse, fused_cross_entropy
 from throughtime.train import Mean, cross_entropy, mask
 
 pytestmark = pytest.mark.covers("training")
@@ -123,7 +123,7 @@ def test_numbers_of_32_bits_and_tensors_that_lie_otherwise() -> None:
 
 def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
     scores, classes = examples((90, 20, 100), torch.float32)
-    assert scores.numel() > 2 * _cross_entropy._WORTH_A_PART
+    assert scores.numel() > 2 * cpu_cross_entropy._WORTH_A_PART
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):

@@ -12,11 +12,11 @@ import pytest
 from torch import nn
 
 import throughtime as tt
-from throughtime._files import whole
-from throughtime.cli._outputs import results
-from throughtime.cli._runs import RUN, write_run
+from throughtime._atomic_files import whole
+from throughtime.cli._result_files import results
+from throughtime.cli._run_folder import RUN, write_run
 from throughtime.train import History
-from throughtime.train._records import Log
+from throughtime.train._history import Log
 
 pytestmark = pytest.mark.covers("training")
 

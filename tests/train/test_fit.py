@@ -17,9 +17,9 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import throughtime as tt
-from throughtime.train import History, Progress, TensorBoard, Watcher, evaluate, fit, pad
-from throughtime.train._step import Stepper
-from throughtime.train._workers import this_worker
+from throughtime.train import Callback, History, Progress, TensorBoard, evaluate, fit, pad
+from throughtime.train._distributed import this_worker
+from throughtime.train._optimizer_step import OptimizerStep
 
 pytestmark = pytest.mark.covers("training")
 
@@ -77,7 +77,7 @@ def test_clipping_is_that_of_torch_to_the_bit(length: float, bound: float) -> No
         twin.load_state_dict(twins[0].state_dict())
         twin.weight.grad = twin.weight.detach() * (length * bound / norm)
     optimizer = torch.optim.SGD(twins[0].parameters())
-    stepper = Stepper(twins[0], measure, optimizer, this_worker(), bound, None, carry=False)
+    stepper = OptimizerStep(twins[0], measure, optimizer, this_worker(), bound, None, carry=False)
     found, expected = stepper._clip(), float(nn.utils.clip_grad_norm_(twins[1].parameters(), bound))
     assert found == expected or (math.isnan(found) and math.isnan(expected))
     torch.testing.assert_close(twins[0].weight.grad, twins[1].weight.grad, rtol=0, atol=0, equal_nan=True)
@@ -88,7 +88,7 @@ def test_gradients_of_a_gpu_are_made_in_this_thread_and_torch_is_left_as_it_was(
     """Also when the step goes wrong; torch's setting is one of the thread, so nothing of it needs a GPU."""
     setup, seen = parts(), []
     model, batch = setup["model"], next(iter(setup["train"]))
-    stepper = Stepper(model, measure, setup["optimizer"], this_worker(), None, None, carry=False)
+    stepper = OptimizerStep(model, measure, setup["optimizer"], this_worker(), None, None, carry=False)
     stepper.device = torch.device(device)
     model.out.bias.register_hook(lambda _: seen.append(torch._C._is_multithreading_enabled()))
     stepper.step(batch, None)
@@ -189,7 +189,7 @@ def test_mixed_precision(precision: torch.dtype) -> None:
 def test_watchers_see_everything_in_order() -> None:
     seen: list[Any] = []
 
-    class Notes(Watcher):
+    class Notes(Callback):
         def begin(self, epochs: int, steps: int, history: History) -> None:
             seen.append(("begin", epochs, steps, len(history.steps)))
 
@@ -202,14 +202,14 @@ def test_watchers_see_everything_in_order() -> None:
         def end(self, history: History) -> None:
             seen.append(("end", len(history.steps)))
 
-    fit(**parts(batch_size=30), epochs=2, watchers=[Notes(), Watcher()])
+    fit(**parts(batch_size=30), epochs=2, callbacks=[Notes(), Callback()])
     steps = [("step", 1), ("step", 2), ("epoch", 1), ("step", 3), ("step", 4), ("epoch", 2)]
     assert seen == [("begin", 2, 2, 0), *steps, ("end", 4)]
 
 
 def test_progress_without_a_mark() -> None:
     text = io.StringIO()
-    fit(**parts(), epochs=3, watchers=[Progress(Console(file=text, width=150), mark_best=False)])
+    fit(**parts(), epochs=3, callbacks=[Progress(Console(file=text, width=150), mark_best=False)])
     assert "valid loss" in text.getvalue()
     assert "best" not in text.getvalue()
 
@@ -218,7 +218,7 @@ def test_progress_without_a_mark() -> None:
 def test_progress(interactive: bool) -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=interactive, force_interactive=interactive, width=150)
-    fit(**parts(), epochs=3, watchers=[Progress(console)], patience=1, monitor="accuracy", higher_is_better=False)
+    fit(**parts(), epochs=3, callbacks=[Progress(console)], patience=1, monitor="accuracy", higher_is_better=False)
     said = text.getvalue()
     assert "epoch 1/3" in said
     assert "valid accuracy" in said
@@ -243,7 +243,7 @@ def test_progress_counts_windows() -> None:
     batches = [pad(examples(6)), pad(examples(6, seed=1))]
     windows = sum(-(-batch.inputs.shape[1] // 4) for batch in batches)
     options = {"measure": measure_from, "truncate": 4, "valid": None}
-    fit(**parts() | options | {"train": batches}, epochs=2, watchers=[Progress(console)])
+    fit(**parts() | options | {"train": batches}, epochs=2, callbacks=[Progress(console)])
     assert re.search(rf"\b0/{2 * windows}\b", text.getvalue())
     assert f"{2 * windows}/{2 * windows}" in text.getvalue()
 
@@ -252,7 +252,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    history = fit(**parts(), epochs=2, watchers=[TensorBoard(tmp_path)])
+    history = fit(**parts(), epochs=2, callbacks=[TensorBoard(tmp_path)])
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     losses = events.Scalars("step/loss")
@@ -288,8 +288,12 @@ def bad_measure(answer: Any) -> Any:
         ({"precision": torch.float64}, ValueError, "`precision` is unknown: got torch.float64"),
         ({"precision": []}, ValueError, "`precision` is unknown: got []"),
         ({"keep_best": "yes"}, TypeError, "`keep_best` must be True or False: got 'yes'"),
-        ({"watchers": Watcher()}, TypeError, "`watchers` must be watchers: got Watcher, expected a list"),
-        ({"watchers": [Watcher]}, TypeError, "`watchers` must be watchers: got the class Watcher, expected a list"),
+        ({"callbacks": Callback()}, TypeError, "`callbacks` must be callbacks: got Callback, expected a list"),
+        (
+            {"callbacks": [Callback]},
+            TypeError,
+            "`callbacks` must be callbacks: got the class Callback, expected a list",
+        ),
         ({"patience": 0}, ValueError, "`patience` is too small"),
         ({"resume": True}, ValueError, "checkpoints need a folder: got folder=None"),
         ({"checkpoint_every": 3}, ValueError, "checkpoints need a folder"),
@@ -330,7 +334,7 @@ def test_mistakes(change: dict[str, Any], error: type[Exception], message: str) 
 
 
 @pytest.mark.parametrize(
-    "change", [{"keep_best": "yes"}, {"watchers": 1}, {"keep": 0}, {"precision": "half"}, {"higher_is_better": 1}]
+    "change", [{"keep_best": "yes"}, {"callbacks": 1}, {"keep": 0}, {"precision": "half"}, {"higher_is_better": 1}]
 )
 def test_mistakes_are_found_before_anything_is_done(change: dict[str, Any], tmp_path: Path) -> None:
     setup = parts()

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._tensors import rowwise
-from throughtime.backends._checkpoint import recomputed
-from throughtime.backends._step import Step, is_row_leaf, is_unbuilt
+from throughtime.backends.checked_cell import CheckedCell, is_row_leaf, is_unbuilt
+from throughtime.backends.gradient_checkpoint import recomputed
 
 
-class Walk(NamedTuple):
+class ReferenceLoop(NamedTuple):
     """What a walk through time leaves: the output of each step, the state after each step if wanted, the last state."""
 
     outputs: list[Any]
@@ -22,14 +22,14 @@ class Walk(NamedTuple):
 
 
 def run(
-    step: Step,
+    step: CheckedCell,
     inputs: Sequence[Any],
     active: Sequence[int],
     state: Any,
     *,
     keep_states: bool = False,
     checkpoint_every: int | None = None,
-) -> Walk:
+) -> ReferenceLoop:
     """Walk `step` through time over rows sorted by length, longest first.
 
     Step t takes `inputs[t]` with its first `active[t]` rows alive. Rows that have ended leave the loop: they are
@@ -39,22 +39,22 @@ def run(
     states: list[Any] = []
     ended: list[Any] = []
     stride = checkpoint_every or max(1, len(inputs))
-    walk = _walk if checkpoint_every is None else recomputed(_walk, step.cell)
+    walk = _run if checkpoint_every is None else recomputed(_run, step.cell)
     for start in range(0, len(inputs), stride):
         block = slice(start, start + stride)
         # Parameters still to be made draw random numbers that a second walk would not: that block is stored.
-        walk_block = _walk if walk is not _walk and is_unbuilt(step.cell) else walk
+        walk_block = _run if walk is not _run and is_unbuilt(step.cell) else walk
         piece, left = walk_block(step, inputs[block], active[block], state, keep_states)
         outputs += piece.outputs
         states += piece.states
         ended += left
         state = piece.state
-    return Walk(outputs, states, _rejoin(state, ended))
+    return ReferenceLoop(outputs, states, _rejoin(state, ended))
 
 
-def _walk(
-    step: Step, inputs: Sequence[Any], active: Sequence[int], state: Any, keep_states: bool
-) -> tuple[Walk, list[Any]]:
+def _run(
+    step: CheckedCell, inputs: Sequence[Any], active: Sequence[int], state: Any, keep_states: bool
+) -> tuple[ReferenceLoop, list[Any]]:
     """The loop itself; also returns the states of the rows that ended on the way."""
     outputs, states, ended = [], [], []
     alive = -1
@@ -68,17 +68,17 @@ def _walk(
         outputs.append(output)
         if keep_states:
             states.append(state)
-    return Walk(outputs, states, state), ended
+    return ReferenceLoop(outputs, states, state), ended
 
 
 def _split_rows(state: Any, rows: int) -> tuple[Any, Any]:
     """The first `rows` rows of a state, and the rest; what has no rows belongs to the first part."""
-    leaves = _nest.flatten(state)
+    leaves = _pytree.flatten(state)
     if all(leaf.shape[0] == rows for leaf in leaves if is_row_leaf(leaf)):
         return state, None
     alive = [leaf[:rows] if is_row_leaf(leaf) else leaf for leaf in leaves]
     left = [leaf[rows:] if is_row_leaf(leaf) else leaf for leaf in leaves]
-    return _nest.pack_as(state, alive), left
+    return _pytree.pack_as(state, alive), left
 
 
 def _rejoin(state: Any, ended: list[Any]) -> Any:
@@ -88,9 +88,9 @@ def _rejoin(state: Any, ended: list[Any]) -> Any:
         return state
     leaves = [
         torch.cat([leaf, *(left[index] for left in pieces)]) if is_row_leaf(leaf) else leaf
-        for index, leaf in enumerate(_nest.flatten(state))
+        for index, leaf in enumerate(_pytree.flatten(state))
     ]
-    return _nest.pack_as(state, leaves)
+    return _pytree.pack_as(state, leaves)
 
 
 def run_masked(
@@ -98,7 +98,7 @@ def run_masked(
     inputs: Sequence[Any],
     finished: Sequence[torch.Tensor],
     state: Any,
-) -> Walk:
+) -> ReferenceLoop:
     """The same for states without rows to drop, such as a TensorArray: all rows run; those that ended keep their state.
 
     `finished[t]` [B] says which rows have ended before step t. Their inputs must be zeros, so that nothing in the
@@ -109,7 +109,7 @@ def run_masked(
         output, new_state = step(step_inputs, state)
         outputs.append(output)
         state = select(ended, state, new_state)
-    return Walk(outputs, [], state)
+    return ReferenceLoop(outputs, [], state)
 
 
 def select(ended: torch.Tensor, old: Any, new: Any) -> Any:
@@ -121,4 +121,4 @@ def select(ended: torch.Tensor, old: Any, new: Any) -> Any:
         kept = torch.zeros_like(new_leaf) if old_leaf is None else old_leaf
         return torch.where(rowwise(ended, new_leaf), kept, new_leaf)
 
-    return _nest.map_leaves(choose, new, _nest.map_leaves(lambda _: None, new) if old is None else old)
+    return _pytree.map_leaves(choose, new, _pytree.map_leaves(lambda _: None, new) if old is None else old)

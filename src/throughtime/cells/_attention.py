@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, check_positive_int, problem
 from throughtime.cells._base import RNNCell, check_rows, dims
 from throughtime.cells._copies import call_on_copies
@@ -54,7 +54,7 @@ class AttentionCellWrapper(_LazyWrapper):
     ) -> None:
         super().__init__(cell, reuse)
         self.state_is_tuple = check_flag("state_is_tuple", state_is_tuple)
-        if _nest.is_nest(cell.state_size) and not self.state_is_tuple:
+        if _pytree.is_nest(cell.state_size) and not self.state_is_tuple:
             what = "Cell returns tuple of states, but the flag state_is_tuple is not set. State size is: "
             fix = "Leave `state_is_tuple` out, or use a cell whose state is one tensor."
             raise ValueError(problem(f"{what}{cell.state_size}", got="a tuple", expected="one tensor", fix=fix))
@@ -64,7 +64,7 @@ class AttentionCellWrapper(_LazyWrapper):
         if attn_vec_size is not None:
             self.attn_vec_size = check_positive_int("attn_vec_size", attn_vec_size)
         self.hidden_size = None if input_size is None else check_positive_int("input_size", input_size)
-        self._state_width = sum(math.prod(dims(size)) for size in _nest.flatten(cell.state_size))
+        self._state_width = sum(math.prod(dims(size)) for size in _pytree.flatten(cell.state_size))
         for path, initial in (
             ("kernel", glorot_uniform),
             ("bias", zeros),
@@ -93,7 +93,7 @@ class AttentionCellWrapper(_LazyWrapper):
         if not self.state_is_tuple:
             return RNNCell.zero_state(self, batch_size, dtype, device)
         inner = super().zero_state(batch_size, dtype, device)
-        device = next((leaf.device for leaf in _nest.flatten(inner)), device)
+        device = next((leaf.device for leaf in _pytree.flatten(inner)), device)
         widths = (self.attn_size, self.attn_size * self.attn_length)
         return (inner, *(torch.zeros(batch_size, width, dtype=dtype, device=device) for width in widths))
 
@@ -128,7 +128,7 @@ class AttentionCellWrapper(_LazyWrapper):
 
     def _open_state(self, state: Any) -> Any:
         if self.state_is_tuple:
-            return _nest.conform(self.state_size, state, "`state`")
+            return _pytree.conform(self.state_size, state, "`state`")
         check_rows("state", state, self.state_size)
         return state.split([self._state_width, self.attn_size, self.attn_size * self.attn_length], 1)
 
@@ -138,7 +138,7 @@ class AttentionCellWrapper(_LazyWrapper):
         inner, attns, memory = self._open_state(state)
         joined = torch.addmm(self.bias, torch.cat([inputs, attns], 1), self.kernel)
         output, inner = call_on_copies(self.cell, joined, inner)
-        attns = self._attend(torch.cat([leaf.flatten(1) for leaf in _nest.flatten(inner)], 1), memory)
+        attns = self._attend(torch.cat([leaf.flatten(1) for leaf in _pytree.flatten(inner)], 1), memory)
         last = self.attn_output_projection
         output = torch.addmm(last.bias, torch.cat([output, attns], 1), last.kernel)
         memory = torch.cat([memory[:, self.attn_size :], output], 1)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import (
     check_device,
     check_dtype,
@@ -24,7 +24,7 @@ from throughtime._errors import (
     type_name,
 )
 from throughtime._tensors import is_lazy
-from throughtime.cells._building import await_first_step, awaits_first_step, build_once, noting, placed, repeatable
+from throughtime.cells._lazy_build import await_first_step, awaits_first_step, build_once, noting, placed, repeatable
 from throughtime.cells._unknown_arguments import CheckedArguments
 
 Size = Any
@@ -150,7 +150,7 @@ class RNNCell(CheckedArguments, nn.Module):
         dtype = check_dtype("dtype", dtype)
         _check_sizes("cell.state_size", self.state_size)
         device = device_of(self) if device is None else check_device("device", device)
-        return _nest.map_leaves(
+        return _pytree.map_leaves(
             lambda size: torch.zeros(batch_size, *dims(size), dtype=dtype, device=device), self.state_size
         )
 
@@ -217,7 +217,7 @@ def check_cell(name: str, cell: Any) -> None:
         )
     _check_sizes(f"{name}.state_size", cell.state_size)
     _check_sizes(f"{name}.output_size", cell.output_size)
-    if not _nest.flatten(cell.output_size):
+    if not _pytree.flatten(cell.output_size):
         fix = "Use `torch.Size([])` for one number a row."
         raise ValueError(
             problem(f"`{name}.output_size` names no tensor", got=cell.output_size, expected="a size", fix=fix)
@@ -248,7 +248,7 @@ def _instead_of(cell: Any) -> str:
 
 def _check_sizes(name: str, sizes: Size) -> None:
     """Raise unless every leaf is the size of a row: an int, or a `torch.Size`."""
-    for size in _nest.flatten(sizes):
+    for size in _pytree.flatten(sizes):
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if not whole and not isinstance(size, torch.Size):
             expected, fix = "an int or a torch.Size", "Say how many features a row has, or its dimensions."

@@ -8,7 +8,7 @@ from torch import Tensor
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._parameters import Initializer, chosen, glorot_uniform, ones, zeros
 from throughtime.cells._scope import ParameterScope
-from throughtime.cells._vectors import VectorsCell
+from throughtime.cells._vector_cell import VectorsCell
 
 
 class BasicRNNCell(VectorsCell):

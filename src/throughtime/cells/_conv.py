@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, check_number, check_positive_int, problem, shape_of, type_name
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._parameters import Initializer, LazyCell, check_parameters_fit, check_state_fits, chosen, zeros
@@ -91,8 +91,8 @@ class ConvLSTMCell(LazyCell):
     def check_step(self, inputs: Any, state: Any) -> None:
         """The inputs are rows of `input_shape`, and the state is of the cell's size and of their dtype."""
         fix = "Channels come last; make a state with `cell.zero_state(batch_size, dtype)`."
-        _nest.check_nested(self.state_size, state, "`state`")
-        c, h = _nest.conform(self.state_size, state, "`state`")
+        _pytree.check_nested(self.state_size, state, "`state`")
+        c, h = _pytree.conform(self.state_size, state, "`state`")
         sizes = {"inputs": self.input_shape, "state.c": tuple(self.state_size.c), "state.h": tuple(self.state_size.h)}
         for (name, size), tensor in zip(sizes.items(), (inputs, c, h), strict=True):
             if not isinstance(tensor, Tensor):

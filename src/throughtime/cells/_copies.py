@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import problem, type_name
 from throughtime.cells._in_place_code import can_write
 
@@ -44,7 +44,7 @@ def call_on_copies(function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     if care is _Care.COPIES:
         return _called_apart(function, arguments)
-    leaves = [leaf for argument in arguments for leaf in _nest.flatten(argument)]
+    leaves = [leaf for argument in arguments for leaf in _pytree.flatten(argument)]
     before = _versions(leaves)
     result = function(*arguments)
     if _versions(leaves) != before:
@@ -75,7 +75,7 @@ def caller_on_copies(function: Any, call: Callable[..., Any]) -> Callable[..., A
 def _version(argument: Any) -> Any:
     """The version of a tensor, or those of a nest; None in inference mode, where torch does not count."""
     if type(argument) is not Tensor:
-        return _versions(_nest.flatten(argument))
+        return _versions(_pytree.flatten(argument))
     try:
         return argument._version
     except RuntimeError:
@@ -83,8 +83,8 @@ def _version(argument: Any) -> Any:
 
 
 def _called_apart(function: Any, arguments: Sequence[Any]) -> Any:
-    result = function(*(_nest.map_leaves(_copy, argument) for argument in arguments))
-    return _nest.map_leaves(_copy, result)
+    result = function(*(_pytree.map_leaves(_copy, argument) for argument in arguments))
+    return _pytree.map_leaves(_copy, result)
 
 
 def _copy(leaf: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import (
     InvalidArgumentError,
     check_callable,
@@ -22,15 +22,15 @@ from throughtime._errors import (
 from throughtime.cells._base import dims, shown_options
 from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
-from throughtime.cells._draws import Draws
 from throughtime.cells._lstm import LSTMStateTuple
+from throughtime.cells._rng import RandomModule
 from throughtime.cells._seeded import check_keep_prob
 from throughtime.cells._wrappers import CellWrapper
 
 KeepProb = float | Tensor
 
 
-class DropoutWrapper(Draws, CellWrapper[Wrapped_co]):
+class DropoutWrapper(RandomModule, CellWrapper[Wrapped_co]):
     """Dropout on a cell's inputs, outputs and outgoing state, with probabilities to *keep* a value.
 
     A kept value is divided by its probability. Every step draws new masks; with `variational_recurrent=True` (Gal and
@@ -125,12 +125,12 @@ class DropoutWrapper(Draws, CellWrapper[Wrapped_co]):
 
         def visit(node: Any, wanted: bool) -> Any:
             verdict = visitor(node) if wanted else False
-            if not _nest.is_nest(node):
+            if not _pytree.is_nest(node):
                 leaf = (slot, next(leaves))
                 return self._drop_leaf(leaf, node, keep_prob) if _check_verdict(node, verdict) else node
-            parts = _nest.children(node)
+            parts = _pytree.children(node)
             wants = _check_verdict(node, verdict)
-            return _nest.rebuild(node, [visit(part, want) for part, want in zip(parts, wants, strict=True)])
+            return _pytree.rebuild(node, [visit(part, want) for part, want in zip(parts, wants, strict=True)])
 
         return visit(tree, True)
 
@@ -164,7 +164,7 @@ def default_state_filter(substate: Any) -> Any:
     """Which parts of a state dropout touches: all but an LSTM's memory, and what is no tensor."""
     if isinstance(substate, LSTMStateTuple):
         return LSTMStateTuple(c=False, h=True)
-    return isinstance(substate, Tensor) or _nest.is_nest(substate)
+    return isinstance(substate, Tensor) or _pytree.is_nest(substate)
 
 
 def _drops(keep_prob: KeepProb) -> bool:
@@ -185,11 +185,15 @@ def _check_keep_prob(name: str, value: KeepProb) -> KeepProb:
 
 def _check_verdict(node: Any, verdict: Any) -> Any:
     """What a visitor says of a leaf, or of each part of a structure in the order of the parts."""
-    parts = len(_nest.children(node)) if _nest.is_nest(node) else 0
+    parts = len(_pytree.children(node)) if _pytree.is_nest(node) else 0
     if isinstance(verdict, bool):
-        return [verdict] * parts if _nest.is_nest(node) else verdict
+        return [verdict] * parts if _pytree.is_nest(node) else verdict
     try:
-        flags = _nest.children(_nest.conform(_nest.rebuild(node, [None] * parts), verdict, "verdict")) if parts else []
+        flags = (
+            _pytree.children(_pytree.conform(_pytree.rebuild(node, [None] * parts), verdict, "verdict"))
+            if parts
+            else []
+        )
     except (TypeError, ValueError):
         flags = []
     if not parts or len(flags) != parts or not all(isinstance(flag, bool) for flag in flags):
@@ -222,8 +226,8 @@ def _check_input_size(inputs: Any, input_size: Any) -> None:
     """The inputs have the size that the wrapper was told, so that a mask of that size fits them."""
     with contextlib.suppress(TypeError, ValueError):
         # A dictionary has its keys in an order of its own.
-        inputs = _nest.conform(input_size, inputs, "`inputs`")
-    shapes = [shape_of(leaf)[1:] for leaf in _nest.flatten(inputs)]
-    if shapes != [dims(size) for size in _nest.flatten(input_size)]:
+        inputs = _pytree.conform(input_size, inputs, "`inputs`")
+    shapes = [shape_of(leaf)[1:] for leaf in _pytree.flatten(inputs)]
+    if shapes != [dims(size) for size in _pytree.flatten(input_size)]:
         what, fix = "`input_size` of a DropoutWrapper differs from its inputs", "Pass the width of the inputs."
         raise ValueError(problem(what, got=f"inputs of {shapes}", expected=f"`input_size` {input_size}", fix=fix))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
 from throughtime.cells._grid_state import grid_state_type
 from throughtime.cells._parameters import (
@@ -21,7 +21,7 @@ from throughtime.cells._parameters import (
     zeros,
 )
 from throughtime.cells._scope import ParameterScope
-from throughtime.cells._vectors import VectorsCell
+from throughtime.cells._vector_cell import VectorsCell
 
 
 class TimeFreqLSTMCell(VectorsCell):
@@ -258,7 +258,7 @@ class GridLSTMCell(VectorsCell):
         """`inputs` [B, I] and the state -> the outputs of all slices and the next state."""
         self.check_step(inputs, state)
         states = iter(
-            _nest.flatten(state) if self.state_is_tuple else state.chunk(self.output_size // self.num_units, 1)
+            _pytree.flatten(state) if self.state_is_tuple else state.chunk(self.output_size // self.num_units, 1)
         )
         outputs: list[Tensor] = []
         next_states: list[Tensor] = []

@@ -14,7 +14,7 @@ from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import Initializer, LazyCell, chosen, glorot_uniform, zeros
 from throughtime.cells._seeded import SeededCell, check_keep_prob
-from throughtime.cells._vectors import MemoryCell, VectorsCell
+from throughtime.cells._vector_cell import MemoryCell, VectorsCell
 
 GATE_NORMS = ("input", "transform", "forget", "output")
 """TensorFlow's names for the norms of the gates, in the order of the gates."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import _register_namedtuple
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import check_rows, shown_options
@@ -171,8 +171,8 @@ class LSTMCell(LazyCell):
         if isinstance(state, LSTMStateTuple) and self.state_is_tuple:
             c, h = state
         elif self.state_is_tuple:
-            _nest.check_nested(self.state_size, state, "`state`")
-            c, h = _nest.conform(self.state_size, state, "`state`")
+            _pytree.check_nested(self.state_size, state, "`state`")
+            c, h = _pytree.conform(self.state_size, state, "`state`")
         else:
             check_rows("state", state, self.state_size, inputs.shape[0])
             c, h = state.split([self.num_units, self.output_size], 1)

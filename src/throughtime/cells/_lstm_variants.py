@@ -14,7 +14,7 @@ from throughtime.cells._base import check_rows
 from throughtime.cells._layer_norm import declare_norms, norm_shapes, normalised
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import Initializer, check_parameters_fit, chosen, glorot_uniform, zeros
-from throughtime.cells._vectors import MemoryCell
+from throughtime.cells._vector_cell import MemoryCell
 
 _COUPLED_NORMS = ("transform", "forget", "output")
 

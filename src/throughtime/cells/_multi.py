@@ -8,7 +8,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, problem, type_name
 from throughtime.cells._base import (
     RNNCell,
@@ -19,9 +19,9 @@ from throughtime.cells._base import (
     not_looking,
     zeros_of,
 )
-from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
+from throughtime.cells._lazy_build import build_once, repeatable
 from throughtime.cells._parameters import input_width
 from throughtime.cells._step_call import StepCall
 from throughtime.cells._wrappers import CellWrapper
@@ -91,7 +91,7 @@ class MultiRNNCell(StepCall, Generic[Wrapped_co]):
         for cell in self.cells:
             if isinstance(cell, RNNCell):
                 build_once(cell, inputs_shape, dtype, device)
-            if _nest.is_nest(cell.output_size):
+            if _pytree.is_nest(cell.output_size):
                 return
             inputs_shape = (None, *dims(cell.output_size))
 
@@ -108,10 +108,10 @@ class MultiRNNCell(StepCall, Generic[Wrapped_co]):
         for cell, cell_state in zip(self.cells, self._open_state(state), strict=True):
             if isinstance(cell, RNNCell):
                 cell.check_step(inputs, cell_state)
-            if _nest.is_nest(cell.output_size) or not isinstance(inputs, Tensor):
+            if _pytree.is_nest(cell.output_size) or not isinstance(inputs, Tensor):
                 return
             # Zeros that take no memory stand for the output, of which only the shape is known yet.
-            dtype = _nest.floating_dtype(cell_state) or inputs.dtype
+            dtype = _pytree.floating_dtype(cell_state) or inputs.dtype
             inputs = inputs.new_zeros((), dtype=dtype).expand(inputs.shape[0], *dims(cell.output_size))
 
     def forward(self: MultiRNNCell[Cell[State]], inputs: Any, state: Any) -> tuple[Any, tuple[State, ...]]:
@@ -130,11 +130,11 @@ class MultiRNNCell(StepCall, Generic[Wrapped_co]):
         if not self.state_is_tuple:
             check_rows("state", state, self.state_size)
             return state.split([cell.state_size for cell in self.cells], 1)
-        if not _nest.is_nest(state) or isinstance(state, dict) or len(state) != len(self.cells):
+        if not _pytree.is_nest(state) or isinstance(state, dict) or len(state) != len(self.cells):
             raise ValueError(
                 problem(
                     f"Expected state to be a tuple of length {len(self.cells)}",
-                    got=_nest.describe(state) if _nest.is_nest(state) else type_name(state),
+                    got=_pytree.describe(state) if _pytree.is_nest(state) else type_name(state),
                     expected=f"one state for each of the {len(self.cells)} cells",
                     fix="Make it with `cell.zero_state(batch_size, dtype)`.",
                 )

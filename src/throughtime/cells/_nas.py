@@ -10,7 +10,7 @@ from torch import Tensor
 from throughtime._errors import check_flag
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._parameters import glorot_uniform, zeros
-from throughtime.cells._vectors import MemoryCell
+from throughtime.cells._vector_cell import MemoryCell
 
 _BRANCHES = 8
 

@@ -16,10 +16,10 @@ from torch.nn.parameter import UninitializedParameter
 
 from throughtime._errors import check_callable, check_floating_dtype, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
-from throughtime.cells import _building
+from throughtime.cells import _lazy_build
 from throughtime.cells._base import RNNCell, check_no_reuse
-from throughtime.cells._building import build_once, end_laziness, repeatable
-from throughtime.cells._loaded import check_loaded, check_shapes, input_size_of
+from throughtime.cells._lazy_build import build_once, end_laziness, repeatable
+from throughtime.cells._load_checks import check_loaded, check_shapes, input_size_of
 from throughtime.cells._scope import ParameterScope
 from throughtime.cells._step_call import StepCall
 
@@ -58,7 +58,7 @@ class BuiltOnce(LazyModuleMixin):
 
     def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
         """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
-        with _building.building:
+        with _lazy_build.building:
             module.initialize_parameters(*args, **(kwargs or {}))
             end_laziness(module)
 
@@ -102,7 +102,7 @@ class LazyCell(BuiltOnce, StepCall):
     def built(self) -> bool:
         """Whether the parameters exist."""
         # Whoever is building it is done before the question is answered; a built cell has no initialisers left.
-        with _building.building if self._initializers else nullcontext():
+        with _lazy_build.building if self._initializers else nullcontext():
             # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
             return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
 
@@ -113,7 +113,7 @@ class LazyCell(BuiltOnce, StepCall):
         shapes = self.parameter_shapes(width)
         if hasattr(self, "_initialize_hook"):
             check_shapes(type(self).__name__, self._loaded(), shapes, f"for inputs [B, {width}]")
-        with _building.building, torch.inference_mode(False), torch.no_grad():
+        with _lazy_build.building, torch.inference_mode(False), torch.no_grad():
             made = [path for path in shapes if is_lazy(attrgetter(path)(self))]
             if made and device is not None and torch.device(device).type == "meta":
                 raise ValueError(_unbuilt_on_meta())

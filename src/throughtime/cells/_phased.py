@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from throughtime._errors import check_flag, check_number, problem, type_name
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.cells._parameters import check_inputs, glorot_uniform, zeros
-from throughtime.cells._vectors import MemoryCell
+from throughtime.cells._vector_cell import MemoryCell
 
 
 class PhasedLSTMCell(MemoryCell):

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import InvalidArgumentError, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import has_values
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import RNNCell, check_cell
-from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
+from throughtime.cells._lazy_build import build_once, repeatable
 from throughtime.cells._parameters import Initializer, LazyCell, check_inputs, chosen, glorot_uniform, zeros
 from throughtime.cells._wrappers import Wrapping
 
@@ -146,8 +146,8 @@ class OutputProjectionWrapper(_LazyWrapper[Wrapped_co]):
     def initialize_parameters(self, inputs: Any, state: Any = None) -> None:
         """What goes in is the inner cell's business: the projection takes dtype and device of the state."""
         if not self.built:
-            device = next((leaf.device for leaf in _nest.flatten(state) if isinstance(leaf, Tensor)), None)
-            LazyCell.build(self, self._inner_size, dtype=_nest.floating_dtype(state), device=device)
+            device = next((leaf.device for leaf in _pytree.flatten(state) if isinstance(leaf, Tensor)), None)
+            LazyCell.build(self, self._inner_size, dtype=_pytree.floating_dtype(state), device=device)
 
     def forward(self: OutputProjectionWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Tensor, State]:
         """One step of the cell inside, its output projected to [B, output_size]."""
@@ -198,7 +198,7 @@ class EmbeddingWrapper(_LazyWrapper[Wrapped_co]):
         """Unlike other cells, the table takes its dtype from the state: the inputs are integers."""
         if not self.built:
             self.check_step(inputs, state)
-            self.build(inputs.shape, dtype=_nest.floating_dtype(state), device=inputs.device)
+            self.build(inputs.shape, dtype=_pytree.floating_dtype(state), device=inputs.device)
 
     def forward(self: EmbeddingWrapper[Cell[State]], inputs: Tensor, state: Any) -> tuple[Any, State]:
         """One step of the cell inside on the rows that `inputs` [B] or [B, 1] name."""

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from throughtime._errors import check_number, problem
 from throughtime.cells._base import RNNCell
-from throughtime.cells._draws import Draws
+from throughtime.cells._rng import RandomModule
 
 
-class SeededCell(Draws, RNNCell):
+class SeededCell(RandomModule, RNNCell):
     """A cell that draws: from torch's own generator, or with `seed` from one of its own."""
 
     unwatched = RNNCell.unwatched | {"_generators"}

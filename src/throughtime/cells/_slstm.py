@@ -14,7 +14,7 @@ from throughtime._errors import check_flag, check_floating_dtype, check_positive
 from throughtime.cells._base import RNNCell
 from throughtime.cells._cell_types import Part
 from throughtime.cells._parameters import glorot_uniform, zeros
-from throughtime.cells._vectors import VectorsCell
+from throughtime.cells._vector_cell import VectorsCell
 
 
 class SLSTMStateTuple(NamedTuple, Generic[Part]):

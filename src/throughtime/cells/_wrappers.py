@@ -8,12 +8,12 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_callable, check_device, problem, shape_of
 from throughtime.cells._base import RNNCell, check_cell, initial_state, not_looking, zeros_of
-from throughtime.cells._building import build_once, repeatable
 from throughtime.cells._cell_types import Cell, State, Wrapped_co
 from throughtime.cells._copies import call_on_copies
+from throughtime.cells._lazy_build import build_once, repeatable
 from throughtime.cells._step_call import StepCall
 
 
@@ -101,8 +101,8 @@ class ResidualWrapper(CellWrapper[Wrapped_co]):
 
 
 def _add(inputs: Any, outputs: Any) -> Any:
-    inputs = _nest.conform(outputs, inputs, "`inputs` of a ResidualWrapper")
-    for one, other in zip(_nest.flatten(inputs), _nest.flatten(outputs), strict=True):
+    inputs = _pytree.conform(outputs, inputs, "`inputs` of a ResidualWrapper")
+    for one, other in zip(_pytree.flatten(inputs), _pytree.flatten(outputs), strict=True):
         if one.shape != other.shape:
             raise ValueError(
                 problem(
@@ -112,7 +112,7 @@ def _add(inputs: Any, outputs: Any) -> Any:
                     fix="Make the widths equal, or pass `residual_fn(inputs, outputs)`.",
                 )
             )
-    return _nest.map_leaves(torch.add, inputs, outputs)
+    return _pytree.map_leaves(torch.add, inputs, outputs)
 
 
 class DeviceWrapper(CellWrapper[Wrapped_co]):
@@ -153,4 +153,4 @@ class DeviceWrapper(CellWrapper[Wrapped_co]):
 
     def _bring(self, tree: Any) -> Any:
         """Tensors moved to the device; what is no tensor stays."""
-        return _nest.map_leaves(lambda x: x.to(self.device) if isinstance(x, Tensor) else x, tree)
+        return _pytree.map_leaves(lambda x: x.to(self.device) if isinstance(x, Tensor) else x, tree)

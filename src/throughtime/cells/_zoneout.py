@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_number, problem
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._cell_types import Cell, State, Wrapped_co
@@ -15,7 +15,7 @@ from throughtime.cells._copies import call_on_copies
 from throughtime.cells._lstm import GATE_ORDER, LSTMStateTuple
 from throughtime.cells._parameters import glorot_uniform, ones, zeros
 from throughtime.cells._seeded import SeededCell, check_keep_prob
-from throughtime.cells._vectors import MemoryCell, VectorsCell
+from throughtime.cells._vector_cell import MemoryCell, VectorsCell
 from throughtime.cells._wrappers import CellWrapper
 
 
@@ -48,10 +48,10 @@ class ZoneoutWrapper(CellWrapper[Wrapped_co], SeededCell):
     def forward(self: ZoneoutWrapper[Cell[State]], inputs: Any, state: Any) -> tuple[Any, State]:
         """One step of the cell inside, parts of which do not happen."""
         output, new = call_on_copies(self.cell, inputs, state)
-        before, after = _nest.flatten(state), _nest.flatten(new)
+        before, after = _pytree.flatten(state), _pytree.flatten(new)
         kept = [self._blend(*parts) for parts in zip(before, after, self.rates, strict=True)]
         same = next((leaf for leaf, value in zip(kept, after, strict=True) if value is output), output)
-        return same, _nest.pack_as(new, kept)
+        return same, _pytree.pack_as(new, kept)
 
     def _blend(self, old: Any, new: Any, rate: float) -> Any:
         if rate == 0 or not isinstance(new, Tensor) or not new.is_floating_point():
@@ -63,12 +63,13 @@ class ZoneoutWrapper(CellWrapper[Wrapped_co], SeededCell):
 
 
 def _check_rates(rate: Any, sizes: Any) -> list[float]:
-    count = len(_nest.flatten(sizes))
-    if _nest.is_nest(rate):
-        _nest.check_nested(sizes, rate, "`rate`")
-        rate = _nest.conform(sizes, rate, "`rate`")
+    count = len(_pytree.flatten(sizes))
+    if _pytree.is_nest(rate):
+        _pytree.check_nested(sizes, rate, "`rate`")
+        rate = _pytree.conform(sizes, rate, "`rate`")
     rates = [
-        float(check_number("rate", each)) for each in (_nest.flatten(rate) if _nest.is_nest(rate) else [rate] * count)
+        float(check_number("rate", each))
+        for each in (_pytree.flatten(rate) if _pytree.is_nest(rate) else [rate] * count)
     ]
     if not all(0 <= one < 1 for one in rates):
         fix = "It is the probability that a value stays as it was."

@@ -1,5 +1,5 @@
 """The `throughtime` command."""
 
-from throughtime.cli._start import app, main
+from throughtime.cli._entry import app, main
 
 __all__ = ["app", "main"]

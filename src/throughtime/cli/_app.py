@@ -8,7 +8,7 @@ import typer
 
 import throughtime as tt
 from throughtime.cli._bench import bench
-from throughtime.cli._exits import INTERRUPTED, CleanExits, say_interrupted
+from throughtime.cli._exit_codes import INTERRUPTED, CleanExits, say_interrupted
 from throughtime.cli._explain import explain
 from throughtime.cli.decode import decode
 from throughtime.cli.demo import demo

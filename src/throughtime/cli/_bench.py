@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._bounds import check_counts
 from throughtime.cli._devices import Device, check_device, use_device
-from throughtime.cli._numbers import check_counts
 
 
 def bench(
@@ -33,6 +33,6 @@ def bench(
     check_counts({"--units": units, "--inputs": inputs, "--steps": steps, "--batch": batch, "--repeat": repeat})
     check_device(device)
     # torch takes seconds to import: not for --help, nor before a mistake is reported.
-    from throughtime.cli._race import race  # noqa: PLC0415
+    from throughtime.cli._timing import race  # noqa: PLC0415
 
     race(cell, units, inputs, steps, batch, repeat, use_device(device))

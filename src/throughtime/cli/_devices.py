@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._user_errors import refuse
 
 if TYPE_CHECKING:
     import torch

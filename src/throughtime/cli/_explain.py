@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from throughtime.cli._bounds import check_counts
 from throughtime.cli._devices import Device, check_device, use_device
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import check_counts
 from throughtime.cli._options import given_options
+from throughtime.cli._user_errors import refuse
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,7 @@ def explain(
 
 def _cell_of_run(folder: Path, place: "torch.device") -> tuple[Any, int]:
     """The cell that a run's model reads with, and the features it reads."""
-    from throughtime.cli.tasks._saved import load  # noqa: PLC0415
+    from throughtime.cli.tasks._load_model import load  # noqa: PLC0415
 
     model: Any = load(folder, place).model
     if hasattr(model, "inputs"):

@@ -14,15 +14,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 import throughtime as tt
-from throughtime.cli._numbers import LARGEST_SEED, MOST, MOST_LAYERS
+from throughtime.cli._bounds import LARGEST_SEED, MOST, MOST_LAYERS
 from throughtime.cli._options import Columns
 from throughtime.cli.tables._fingerprint import DIGEST_BYTES, Fingerprint
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TASKS, TRANSLATE
-from throughtime.cli.tables._layout import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG, TASKS, TRANSLATE
+from throughtime.cli.tables._schema import CATEGORY, CHARACTERS, NUMBER, TEXT, WORDS, Column, Layout
 from throughtime.cli.tables._table import LARGEST
+from throughtime.cli.tasks._defaults import Recipe
+from throughtime.cli.tasks._models import Shape
 from throughtime.cli.tasks._parts import PARTS
-from throughtime.cli.tasks._readers import Shape
-from throughtime.cli.tasks._recipe import Recipe
 
 # Raises `WrongValueError` unless a value, found under a name, is right.
 Check = Callable[[Any, str], None]

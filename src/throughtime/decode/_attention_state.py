@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import problem, shape_of
 
 _SAME: Any = object()
@@ -62,8 +62,8 @@ class AttentionWrapperState(NamedTuple):
 
 def _same_shape(what: str, old: Any, new: Any) -> Any:
     """`new` in the structure of `old`, if shapes agree."""
-    new = _nest.conform(old, new, what)
-    for one, other in zip(_nest.flatten(old), _nest.flatten(new), strict=True):
+    new = _pytree.conform(old, new, what)
+    for one, other in zip(_pytree.flatten(old), _pytree.flatten(new), strict=True):
         if isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape != other.shape:
             fix = "Give a value of the same shape, or make another zero state."
             raise ValueError(problem(f"{what} has another shape", got=shape_of(other), expected=shape_of(one), fix=fix))

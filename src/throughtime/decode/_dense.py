@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_dtype, check_flag, check_positive_int, problem, shape_of
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
 from throughtime.cells._base import device_of, dims
@@ -107,7 +107,7 @@ def layer_size(layer: nn.Module, input_size: Callable[[], Any]) -> Any:
     known = getattr(layer, "out_features", getattr(layer, "units", None))
     if isinstance(known, int) and known > 0:
         return known
-    dtype = _nest.floating_dtype(list(layer.parameters())) or torch.get_default_dtype()
+    dtype = _pytree.floating_dtype(list(layer.parameters())) or torch.get_default_dtype()
     blank = torch.zeros(1, *dims(input_size()), dtype=dtype, device=device_of(layer))
     with torch.no_grad():
         shape = layer(blank).shape[1:]

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import InvalidArgumentError, check_flag, check_name, problem, shape_of, type_name
 from throughtime._tensors import rowwise
-from throughtime.backends._swap import swapping
 from throughtime.cells._base import begin_sequence, dims
 from throughtime.decode._decoder import Decoder
-from throughtime.decode._graphs import beside_graphs
+from throughtime.decode._graph_break import beside_graphs
+from throughtime.decode._integer_arguments import whole_numbers
 from throughtime.decode._teacher_forced import decode_at_once
-from throughtime.decode._whole import whole_numbers
+from throughtime.runtime.offload.tensor_pages import swapping
 from throughtime.unroll._arguments import check_parallel_iterations, note_scope
 from throughtime.unroll._jit_trace import check_not_traced
 
@@ -82,7 +82,7 @@ def dynamic_decode(
     outputs, state = decoder.finalize(outputs, state, lengths)
     note_scope(getattr(decoder, "cell", None), scope)
     if not output_time_major:
-        outputs = _nest.map_leaves(lambda leaf: leaf.transpose(0, 1), outputs)
+        outputs = _pytree.map_leaves(lambda leaf: leaf.transpose(0, 1), outputs)
     return outputs, state, lengths
 
 
@@ -100,7 +100,7 @@ def _decode(decoder: Decoder, limit: int | None, insist: bool, swap_memory: bool
             result = _check_parts("step", decoder.step(time, inputs, state), 4)
             output, next_state, next_inputs, ended = result
             ended = _check_finished(ended, finished)
-            output = _nest.conform(steps[0], output, "the output of `decoder.step`") if steps else output
+            output = _pytree.conform(steps[0], output, "the output of `decoder.step`") if steps else output
             lengths = torch.where(finished, lengths, len(steps) + 1)
             if decoder.tracks_own_finished:
                 lengths = getattr(next_state, "lengths", lengths)
@@ -135,20 +135,20 @@ def freeze(ended: Tensor, old: Any, new: Any, what: str, *, insist: bool) -> Any
             problem(f"the {what} of the decoder cannot be imputed", got=shape_of(new_leaf), expected=expected, fix=fix)
         )
 
-    return _nest.map_leaves(frozen, new, _nest.map_leaves(lambda _: None, new) if old is None else old)
+    return _pytree.map_leaves(frozen, new, _pytree.map_leaves(lambda _: None, new) if old is None else old)
 
 
 def _stacked(decoder: Decoder, steps: list[Any], device: torch.device) -> Any:
     """The outputs of all steps, [T, ...]; without a step, by what the decoder says of them."""
     if not steps:
         rows = decoder.batch_size
-        return _nest.map_leaves(
+        return _pytree.map_leaves(
             lambda size, dtype: torch.zeros(0, rows, *dims(size), dtype=dtype, device=device),
             decoder.output_size,
             decoder.output_dtype,
         )
-    leaves = zip(*map(_nest.flatten, steps), strict=True)
-    return _nest.pack_as(steps[0], [torch.stack(leaf) for leaf in leaves])
+    leaves = zip(*map(_pytree.flatten, steps), strict=True)
+    return _pytree.pack_as(steps[0], [torch.stack(leaf) for leaf in leaves])
 
 
 def _check_limit(maximum_iterations: Any) -> int | None:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from throughtime._errors import InvalidArgumentError, problem, type_name
 from throughtime._tensors import as_tensor
-from throughtime.decode._whole import check_values_known, whole_numbers
+from throughtime.decode._integer_arguments import check_values_known, whole_numbers
 
 
 class Lookup:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime._classes import cross_entropy_of
+from throughtime._cross_entropy import cross_entropy_of
 from throughtime._errors import check_callable, check_flag, problem, shape_of
 from throughtime._tensors import as_tensor
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime.cells._copies import call_on_copies
 from throughtime.cells._wrappers import CellWrapper
-from throughtime.decode._basic import BasicDecoder, BasicDecoderOutput, layered, layered_size
 from throughtime.decode._decoder import Decoder
-from throughtime.decode._training import TrainingHelper
+from throughtime.decode.decoders._basic import BasicDecoder, BasicDecoderOutput, layered, layered_size
+from throughtime.decode.helpers._training import TrainingHelper
 from throughtime.unroll import dynamic_rnn
 
 
@@ -45,16 +45,16 @@ def decode_at_once(
     if type(decoder) is not BasicDecoder or type(decoder.helper) is not TrainingHelper:
         return None
     helper, state = decoder.helper, decoder.initial_state
-    dtype = _nest.floating_dtype(state) or _nest.floating_dtype(helper.inputs)
+    dtype = _pytree.floating_dtype(state) or _pytree.floating_dtype(helper.inputs)
     steps = min(int(helper.lengths.max()) if helper.batch_size else 0, helper.max_time if limit is None else limit)
     # A TensorArray in the state wants every step in its turn.
-    if not steps or dtype is None or not all(isinstance(leaf, Tensor) for leaf in _nest.flatten(state)):
+    if not steps or dtype is None or not all(isinstance(leaf, Tensor) for leaf in _pytree.flatten(state)):
         return None
     cell = decoder.cell if decoder.output_layer is None else LayeredCell(decoder.cell, decoder.output_layer)
     lengths = helper.lengths.clamp(max=steps)
     outputs, final_state = dynamic_rnn(
         cell,
-        _nest.map_leaves(lambda leaf: leaf[:steps], helper.inputs),
+        _pytree.map_leaves(lambda leaf: leaf[:steps], helper.inputs),
         lengths,
         state,
         dtype,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, problem, shape_of, type_name
 from throughtime._tensors import as_tensor, backwards
 from throughtime.cells import LSTMBlockCell
@@ -68,7 +68,7 @@ class FusedRNNCellAdaptor(FusedRNNCell):
             )
             return (_listed(outputs) if is_list else outputs), state
         listed, state = static_rnn(self.cell, _listed(steps), initial_state, dtype, sequence_length, scope)
-        return (listed if is_list else _nest.map_leaves(_stack, *listed)), state
+        return (listed if is_list else _pytree.map_leaves(_stack, *listed)), state
 
 
 class LSTMBlockFusedCell(FusedRNNCell):
@@ -143,25 +143,25 @@ class TimeReversedFusedRNN(FusedRNNCell):
     ) -> tuple[Any, Any]:
         """`inputs` [T, B, I] or a list of steps -> outputs of the same form, and the state at the beginning."""
         steps, is_list = _stacked(inputs)
-        lengths = check_lengths(sequence_length, _nest.flatten(steps)[0].shape[1])
+        lengths = check_lengths(sequence_length, _pytree.flatten(steps)[0].shape[1])
         turned = partial(_reversed, lengths=lengths)
-        steps = _nest.map_leaves(turned, steps)
+        steps = _pytree.map_leaves(turned, steps)
         # A nest of stacked steps would pass for a list of steps.
-        nested = _nest.is_nest(steps)
+        nested = _pytree.is_nest(steps)
         outputs, state = self.cell(_listed(steps) if nested else steps, initial_state, dtype, sequence_length, scope)
-        outputs = _nest.map_leaves(turned, _nest.map_leaves(_stack, *outputs) if nested else outputs)
+        outputs = _pytree.map_leaves(turned, _pytree.map_leaves(_stack, *outputs) if nested else outputs)
         return (_listed(outputs) if is_list else outputs), state
 
 
 def _stacked(inputs: Any) -> tuple[Any, bool]:
     """Steps as a tensor [T, B, ...], or a nest of them, and whether they came as a list."""
     if isinstance(inputs, list | tuple) and inputs:
-        steps = [_nest.map_leaves(partial(as_tensor, "inputs"), step) for step in inputs]
-        if not all(leaf.ndim for leaf in _nest.flatten(steps)):
+        steps = [_pytree.map_leaves(partial(as_tensor, "inputs"), step) for step in inputs]
+        if not all(leaf.ndim for leaf in _pytree.flatten(steps)):
             raise TypeError(_no_steps("a list of numbers"))
         for index, step in enumerate(steps):
             _check_alike(steps[0], step, index)
-        return _nest.map_leaves(_stack, *steps), True
+        return _pytree.map_leaves(_stack, *steps), True
     if not isinstance(inputs, Tensor | np.ndarray) or inputs.ndim < 2:
         raise TypeError(_no_steps(type_name(inputs)))
     return as_tensor("inputs", inputs), False
@@ -174,8 +174,8 @@ def _no_steps(got: str) -> str:
 
 def _check_alike(first: Any, step: Any, index: int) -> None:
     """Raise unless a step has the structure, shapes, dtypes and device of the first: they become one tensor."""
-    step = _nest.conform(first, step, f"`inputs[{index}]`")
-    for one, other in zip(_nest.flatten(first), _nest.flatten(step), strict=True):
+    step = _pytree.conform(first, step, f"`inputs[{index}]`")
+    for one, other in zip(_pytree.flatten(first), _pytree.flatten(step), strict=True):
         if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
             got = " and ".join(f"{shape_of(tensor)} of {tensor.dtype} on {tensor.device}" for tensor in (one, other))
             fix = f"Make `inputs[{index}]` like `inputs[0]`; pad what ends early, and pass `sequence_length`."
@@ -188,7 +188,9 @@ def _stack(*steps: Tensor) -> Tensor:
 
 def _listed(tree: Any) -> list[Any]:
     """The steps of a tensor [T, ...], or of a nest of them."""
-    return [_nest.pack_as(tree, step) for step in zip(*(leaf.unbind() for leaf in _nest.flatten(tree)), strict=True)]
+    return [
+        _pytree.pack_as(tree, step) for step in zip(*(leaf.unbind() for leaf in _pytree.flatten(tree)), strict=True)
+    ]
 
 
 def _reversed(steps: Tensor, lengths: list[int] | None) -> Tensor:

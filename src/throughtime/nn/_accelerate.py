@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from throughtime._errors import problem, type_name
-from throughtime.nn._classes import class_of_ours, own_method, torchs_base, without_parametrization
+from throughtime.nn._class_map import class_of_ours, own_method, torchs_base, without_parametrization
 from throughtime.nn._modules import DropIn
 from throughtime.nn._quantization import show_torchs_classes
 

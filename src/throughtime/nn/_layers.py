@@ -10,8 +10,8 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime.nn._cells import STEPS, TorchCell, named_weights
-from throughtime.unroll._lent import looks_of, number_of, unroll_lent
-from throughtime.unroll._traced import call_operator
+from throughtime.unroll._functional import functional_unroll, number_of, tensor_spec
+from throughtime.unroll.torch_compile._routing import call_operator
 
 State = tuple[Tensor, ...]
 """The leaves of the state of one layer and direction: `(h, c)` of an LSTM, `(h,)` of the others."""
@@ -55,7 +55,9 @@ def _unroll(
         return _as_operator(step, weights, inputs, lengths, given, time_major=time_major, reverse=reverse)
     dtype = (inputs.data if isinstance(inputs, PackedSequence) else inputs).dtype
     start: Any = given if given is None or len(given) > 1 else given[0]
-    outputs, state = unroll_lent(step, weights, inputs, lengths, start, dtype, time_major=time_major, reverse=reverse)
+    outputs, state = functional_unroll(
+        step, weights, inputs, lengths, start, dtype, time_major=time_major, reverse=reverse
+    )
     return outputs, state if isinstance(state, tuple) else (state,)
 
 
@@ -77,7 +79,7 @@ def _as_operator(
         if step is STEPS["LSTM"]:
             widths.append(named["weight_hh"].shape[0] // 4)
         given = tuple(inputs.new_zeros(batch, width) for width in widths)
-    number = number_of(step, tuple(looks_of(weight) for weight in weights))
+    number = number_of(step, tuple(tensor_spec(weight) for weight in weights))
     options = {"time_major": time_major, "reverse": reverse}
     outputs, *rest = call_operator(number, named, inputs, list(given), lengths, inputs.dtype, **options)
     return outputs, tuple(rest[: len(given)])

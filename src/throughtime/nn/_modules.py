@@ -11,13 +11,13 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime._errors import check_flag, check_positive_int, problem
 from throughtime._tensors import autocast_on
-from throughtime.backends._wanted import wanted_backend
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.nn._arguments import closed, data_of, lengths_of, opened, ranks_differ
 from throughtime.nn._cells import STEPS, TorchCell
+from throughtime.nn._dynamo_patch import let_in
 from throughtime.nn._layers import State, through_layers
-from throughtime.nn._let_in import let_in
 from throughtime.nn._overrides import argument_of, as_leaf, is_for_torch
+from throughtime.runtime.backend_context import wanted_backend
 
 Hidden = TypeVar("Hidden")
 """The state of a module: one tensor, or of an LSTM `(h, c)`."""
@@ -78,7 +78,7 @@ class DropIn(nn.RNNBase, Generic[Hidden]):
         >>> import torch, throughtime as tt
         >>> gru = tt.nn.GRU(3, 4)
         >>> tt.explain(gru.cell(), torch.randn(5, 2, 3), time_major=True).backend
-        'numba'
+        'cpu'
         """
         layer = check_positive_int("layer", layer, minimum=0)
         directions = 2 if self.bidirectional else 1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.overrides import has_torch_function
 
-from throughtime.backends._wanted import wanted_backend
+from throughtime.runtime.backend_context import wanted_backend
 
 _DISABLED = torch._C._disabled_torch_function_impl
 

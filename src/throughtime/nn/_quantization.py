@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from throughtime.nn._classes import class_of_ours, class_of_torchs
+from throughtime.nn._class_map import class_of_ours, class_of_torchs
 from throughtime.nn._modules import DropIn
 
 

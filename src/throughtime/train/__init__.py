@@ -1,23 +1,24 @@
 """Training on sequences: batches by length, masked losses, a thin loop, checkpoints to resume from exactly."""
 
 from throughtime.train import plots
-from throughtime.train._batches import Batch, pad, streams
-from throughtime.train._buckets import Buckets, loader
+from throughtime.train._callbacks import Callback, Progress
 from throughtime.train._checkpoint import latest_checkpoint, load_weights, save_weights
+from throughtime.train._distributed import Worker, workers
 from throughtime.train._evaluate import evaluate
 from throughtime.train._fit import fit
+from throughtime.train._history import Epoch, History, Step
 from throughtime.train._lost_workers import WorkerLostError
-from throughtime.train._means import Mean, absolute_error, accuracy, cross_entropy, mask, masked_mean, squared_error
-from throughtime.train._records import Epoch, History, Step
+from throughtime.train._metrics import Mean, absolute_error, accuracy, cross_entropy, mask, masked_mean, squared_error
 from throughtime.train._tensorboard import TensorBoard
-from throughtime.train._through_time import ThroughTime, through_time
-from throughtime.train._watch import Progress, Watcher
-from throughtime.train._workers import Worker, workers
+from throughtime.train.data._batches import Batch, pad, streams
+from throughtime.train.data._buckets import Buckets, loader
+from throughtime.train.inspect._state_trace import ThroughTime, through_time
 from throughtime.train.report import Report
 
 __all__ = [
     "Batch",
     "Buckets",
+    "Callback",
     "Epoch",
     "History",
     "Mean",
@@ -26,7 +27,6 @@ __all__ = [
     "Step",
     "TensorBoard",
     "ThroughTime",
-    "Watcher",
     "Worker",
     "WorkerLostError",
     "absolute_error",

@@ -11,10 +11,10 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from throughtime._errors import check_callable, check_number, check_positive_int, problem, type_name
+from throughtime.train._callbacks import Callback
 from throughtime.train._checkpoint import latest_checkpoint
-from throughtime.train._records import History
-from throughtime.train._watch import Watcher
-from throughtime.train._workers import this_worker
+from throughtime.train._distributed import this_worker
+from throughtime.train._history import History
 
 PRECISIONS = (None, torch.bfloat16, torch.float16)
 
@@ -76,13 +76,13 @@ def check_precision(precision: Any) -> torch.dtype | None:
     return precision  # type: ignore[no-any-return]
 
 
-def check_watchers(watchers: Any) -> list[Watcher]:
+def check_callbacks(callbacks: Any) -> list[Callback]:
     """Those who are told, each of them made already."""
-    told = list(watchers) if isinstance(watchers, Iterable) else [watchers]
-    if not isinstance(watchers, Iterable) or any(isinstance(one, type) or not hasattr(one, "begin") for one in told):
-        got, fix = ", ".join(map(type_name, told)), "Pass `watchers=[tt.train.Progress()]`, or leave it out."
-        expected = "a list of tt.train.Watcher"
-        raise TypeError(problem("`watchers` must be watchers", got=got, expected=expected, fix=fix))
+    told = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    if not isinstance(callbacks, Iterable) or any(isinstance(one, type) or not hasattr(one, "begin") for one in told):
+        got, fix = ", ".join(map(type_name, told)), "Pass `callbacks=[tt.train.Progress()]`, or leave it out."
+        expected = "a list of tt.train.Callback"
+        raise TypeError(problem("`callbacks` must be callbacks", got=got, expected=expected, fix=fix))
     return told
 
 

@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from throughtime._atomic_files import sync_file, sync_folder, whole
 from throughtime._errors import InvalidArgumentError, problem, shape_of
-from throughtime._files import sync_file, sync_folder, whole
 from throughtime._json_files import read_json
-from throughtime.train._codec import decode, encode
+from throughtime.train._serialization import decode, encode
 
 MODEL, BEST, TENSORS, STATE = "model.safetensors", "best.safetensors", "training.safetensors", "training.json"
 # One at the end of an epoch may be of the same step as one before it, and is newer.

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from throughtime._errors import problem, type_name
+from throughtime.train._accumulate import Measure, Sums, autocast, measured_by, model_device, sums_of, windows_of
 from throughtime.train._arguments import check_model, check_precision, check_truncate
-from throughtime.train._batches import brought
-from throughtime.train._buckets import lent_by
-from throughtime.train._measure import Measure, Sums, autocast, measured_by, model_device, sums_of, windows_of
-from throughtime.train._workers import Worker, this_worker
+from throughtime.train._distributed import Worker, this_worker
+from throughtime.train.data._batches import brought
+from throughtime.train.data._buckets import filler_from
 
 
 def evaluate(
@@ -47,7 +47,7 @@ def evaluate(
     sums, seen = Sums({}), False
     try:
         with torch.no_grad():
-            lent = lent_by(batches)
+            lent = filler_from(batches)
             for batch, is_lent in zip(batches, lent, strict=False):
                 seen, state = True, None
                 for window in windows_of(brought(batch, device, lent=is_lent), truncate, alone):

@@ -13,8 +13,10 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from throughtime._errors import check_flag, check_positive_int
+from throughtime.train._accumulate import Measure
 from throughtime.train._arguments import (
     check_batches,
+    check_callbacks,
     check_folder,
     check_model,
     check_optimizer,
@@ -23,15 +25,13 @@ from throughtime.train._arguments import (
     check_schedule,
     check_truncate,
     check_unused,
-    check_watchers,
 )
+from throughtime.train._callbacks import Callback
 from throughtime.train._checkpoint import set_weights
+from throughtime.train._distributed import this_worker
 from throughtime.train._folder_lock import locked
-from throughtime.train._measure import Measure
-from throughtime.train._records import History
-from throughtime.train._run import Run
-from throughtime.train._watch import Watcher
-from throughtime.train._workers import this_worker
+from throughtime.train._history import History
+from throughtime.train._trainer import Trainer
 
 
 def fit(
@@ -55,7 +55,7 @@ def fit(
     checkpoint_every: int | None = None,
     keep: int = 2,
     resume: bool = False,
-    watchers: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> History:
     """Train a model on batches of sequences: a thin loop over torch's own parts, which a plain loop can do as well.
 
@@ -100,7 +100,7 @@ def fit(
         check_batches("valid", valid)
     keep_best, resume = check_flag("keep_best", keep_best), check_flag("resume", resume)
     begin = partial(
-        Run,
+        Trainer,
         model=model,
         measure=measure,
         train=train,
@@ -116,7 +116,7 @@ def fit(
         higher_is_better=check_flag("higher_is_better", higher_is_better),
         patience=None if patience is None else check_positive_int("patience", patience),
         keep=check_positive_int("keep", keep),
-        watchers=check_watchers(watchers),
+        callbacks=check_callbacks(callbacks),
         checkpoint_every=checkpoint_every,
     )
     # The last of the checks: it makes the folder.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from throughtime._errors import InvalidArgumentError, problem
-from throughtime._fork import after_fork
+from throughtime._fork_safety import after_fork
 
 try:
     import fcntl

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from throughtime._errors import problem
-from throughtime.train._records import Epoch, History, Step
-from throughtime.train._watch import Watcher
+from throughtime.train._callbacks import Callback
+from throughtime.train._history import Epoch, History, Step
 
 
-class TensorBoard(Watcher):
+class TensorBoard(Callback):
     """Writes every record for TensorBoard: `tensorboard --logdir folder` shows the curves.
 
     Needs `pip install 'throughtime[tensorboard]'`.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import InvalidArgumentError, check_dtype, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import as_tensor, autocast_on
 from throughtime.cells._base import RNNCell, dims, initial_state
@@ -111,7 +111,7 @@ def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:
         except (TypeError, ValueError, RuntimeError):
             what, fix = "`sequence_length` must hold numbers", "Pass a list, an array or a tensor of whole numbers."
             got, expected = repr(sequence_length), f"a vector of {batch_size} ints"
-            if any(isinstance(leaf, Tensor) and leaf.ndim for leaf in _nest.flatten(sequence_length)):
+            if any(isinstance(leaf, Tensor) and leaf.ndim for leaf in _pytree.flatten(sequence_length)):
                 got, fix = ", ".join(map(type_name, sequence_length)), "Pass a state by name, as `initial_state=`."
             raise TypeError(problem(what, got=got, expected=expected, fix=fix)) from None
     return as_tensor("sequence_length", sequence_length)
@@ -132,21 +132,21 @@ def check_state(
         # torch.compile can trace neither the question which device is the default, nor another default for a while.
         if torch.compiler.is_compiling():
             made = initial_state(cell, batch_size, dtype)
-            initial = _nest.map_leaves(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, made)
+            initial = _pytree.map_leaves(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, made)
         elif device.type == "cpu" and torch.get_default_device().type == "cpu":
             initial = initial_state(cell, batch_size, dtype)
         else:
             with torch.device(device):
                 initial = initial_state(cell, batch_size, dtype)
-    _nest.check_nested(cell.state_size, initial, what)
+    _pytree.check_nested(cell.state_size, initial, what)
     return fit_state(cell.state_size, initial, batch_size, device, what)
 
 
 def fit_state(state_size: Any, state: Any, batch_size: int, device: torch.device, what: str) -> Any:
     """A state in the structure of `state_size`, every leaf with one row for each sequence of the batch."""
     fix = _LSTM_FIX if _may_be_torchs(state_size, state) else _STATE_FIX
-    state = _nest.conform(state_size, state, what)
-    return _nest.map_up_to(lambda size, leaf: _fit_leaf(leaf, size, batch_size, device, what, fix), state_size, state)
+    state = _pytree.conform(state_size, state, what)
+    return _pytree.map_up_to(lambda size, leaf: _fit_leaf(leaf, size, batch_size, device, what, fix), state_size, state)
 
 
 def _may_be_torchs(state_size: Any, state: Any) -> bool:
@@ -183,7 +183,7 @@ def check_output_dtype(dtype: Any, state: Any) -> torch.dtype:
     """The dtype of the outputs: the one asked for, else the one dtype of the state."""
     if dtype is not None:
         return check_dtype("dtype", dtype)
-    dtypes = sorted({str(leaf.dtype) for leaf in _nest.flatten(state)})
+    dtypes = sorted({str(leaf.dtype) for leaf in _pytree.flatten(state)})
     if len(dtypes) != 1:
         raise ValueError(
             problem(
@@ -193,13 +193,13 @@ def check_output_dtype(dtype: Any, state: Any) -> torch.dtype:
                 fix="Pass `dtype=`: it types the outputs, and the states keep theirs.",
             )
         )
-    found: torch.dtype = _nest.flatten(state)[0].dtype
+    found: torch.dtype = _pytree.flatten(state)[0].dtype
     return found
 
 
 def check_dtypes_agree(dtype: torch.dtype, state: Any, inputs: Any) -> None:
     """A floating point `dtype` that neither state nor inputs have is found before the first step."""
-    leaves = [leaf for leaf in _nest.flatten([state, inputs]) if isinstance(leaf, Tensor)]
+    leaves = [leaf for leaf in _pytree.flatten([state, inputs]) if isinstance(leaf, Tensor)]
     found = {leaf.dtype for leaf in leaves}
     clash = len(found) == 1 and found != {dtype} and dtype.is_floating_point and next(iter(found)).is_floating_point
     if clash and not any(autocast_on(leaf.device) for leaf in leaves):

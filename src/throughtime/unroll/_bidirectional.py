@@ -7,15 +7,15 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, check_name, problem
 from throughtime.cells._base import check_cell, dims
 from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
 from throughtime.unroll._arguments import check_parallel_iterations, lengths_at_hand, note_scope
+from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._dynamic import plan_dynamic
-from throughtime.unroll._form import open_inputs
 from throughtime.unroll._static import open_steps, plan_static, split_steps
-from throughtime.unroll._traced import is_one_operator, unroll_as_operator
+from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_custom_op
 
 
 @overload
@@ -85,7 +85,7 @@ def bidirectional_dynamic_rnn(
     >>> torch.cat(outputs, -1).shape, torch.equal(outputs[1][:, 0], states[1])
     (torch.Size([2, 3, 10]), True)
     """
-    if all(is_one_operator(cell, inputs, sequence_length, swap_memory) for cell in (cell_fw, cell_bw)):
+    if all(uses_custom_op(cell, inputs, sequence_length, swap_memory) for cell in (cell_fw, cell_bw)):
         scope = check_name("scope", scope) or "bidirectional_rnn"
         forward, backward = (
             unroll_as_operator(
@@ -194,7 +194,7 @@ def static_bidirectional_rnn(
     ]
     forward, backward = (run() for run in plans)
     _note_scopes(cell_fw, cell_bw, scope)
-    joined = _nest.map_leaves(lambda fw, bw: torch.cat([fw, bw], 2), forward.outputs, backward.outputs)
+    joined = _pytree.map_leaves(lambda fw, bw: torch.cat([fw, bw], 2), forward.outputs, backward.outputs)
     return split_steps(joined), forward.state, backward.state
 
 
@@ -219,8 +219,8 @@ def check_joinable(cell_fw: Any, cell_bw: Any) -> None:
     """The outputs of both directions can be put side by side: same structure, same shape beyond the first features."""
     sizes_fw, sizes_bw = cell_fw.output_size, cell_bw.output_size
     try:
-        sizes_bw = _nest.conform(sizes_fw, sizes_bw, "output_size")
-        joinable = _nest.flatten(_nest.map_leaves(_may_join, sizes_fw, sizes_bw))
+        sizes_bw = _pytree.conform(sizes_fw, sizes_bw, "output_size")
+        joinable = _pytree.flatten(_pytree.map_leaves(_may_join, sizes_fw, sizes_bw))
     except (TypeError, ValueError):
         joinable = [False]
     if not all(joinable):

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag, check_name, problem
 from throughtime.cells._base import check_cell
 from throughtime.cells._cell_types import Cell, Sequences, State
@@ -22,11 +22,11 @@ from throughtime.unroll._arguments import (
     check_state,
     note_scope,
 )
+from throughtime.unroll._batch_format import BatchFormat, open_inputs
+from throughtime.unroll._call_cache import CachedCall, cache_key, can_be_known, insert, lookup
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
-from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._jit_trace import check_not_traced
-from throughtime.unroll._recall import Known, can_be_known, recall, remember, signature
-from throughtime.unroll._traced import is_one_operator, unroll_as_operator
+from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_custom_op
 
 
 @overload
@@ -134,13 +134,13 @@ def dynamic_rnn(
     >>> torch.equal(state[1], outputs[1, 0])
     True
     """
-    if is_one_operator(cell, inputs, sequence_length, swap_memory, checkpoint_every):
+    if uses_custom_op(cell, inputs, sequence_length, swap_memory, checkpoint_every):
         name = check_name("scope", scope) or "rnn"
         arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major, name)
         return unroll_as_operator(*arguments, all_states=all_states)
     options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
-    call = signature(cell, inputs, initial_state, options)
-    known = None if call is None else recall(call)
+    call = cache_key(cell, inputs, initial_state, options)
+    known = None if call is None else lookup(call)
     if call is not None and known is not None and (known.form is not None or sequence_length is None):
         lengths = check_lengths(sequence_length, known.batch_size)
         # Without any step there is nothing to run, and nothing is known about that.
@@ -172,13 +172,13 @@ def dynamic_rnn(
     note_scope(cell, scope)
     if call is not None and can_be_known(result):
         given = initial_state is not None
-        remember(call, Known.of(cell, call.tensors, result, form, call.device, options, given=given))
+        insert(call, CachedCall.of(cell, call.tensors, result, form, call.device, options, given=given))
     return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
 
 
 def plan_dynamic(
     cell: Any,
-    form: Form,
+    form: BatchFormat,
     inputs: Any,
     sequence_length: Any,
     initial_state: Any,
@@ -203,10 +203,10 @@ def plan_dynamic(
             )
         )
     lengths = check_lengths(sequence_length, form.batch_size)
-    device = form.rows(_nest.flatten(inputs)[0]).device
+    device = form.rows(_pytree.flatten(inputs)[0]).device
     state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
     output_dtype = check_output_dtype(dtype, state)
-    check_dtypes_agree(output_dtype, state, _nest.map_leaves(form.rows, inputs))
+    check_dtypes_agree(output_dtype, state, _pytree.map_leaves(form.rows, inputs))
     check_fits(cell, form, inputs, state)
     return partial(
         unroll,

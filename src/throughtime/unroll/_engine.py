@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import problem, type_name
 from throughtime._tensors import records_gradients
 from throughtime.backends import reference
-from throughtime.backends._select import Choice, choose
-from throughtime.backends._step import Step, is_row_leaf
-from throughtime.backends._swap import is_swapped, swapping
+from throughtime.backends.checked_cell import CheckedCell, is_row_leaf
 from throughtime.cells._base import RNNCell, begin_sequence, build_for, has_own_checks, is_lazy_cell
-from throughtime.unroll._compiled import walk_compiled, walk_padded
-from throughtime.unroll._form import Form, Padded
+from throughtime.runtime.offload.tensor_pages import is_swapped, swapping
+from throughtime.runtime.select import Choice, choose
+from throughtime.unroll._batch_format import BatchFormat, Padded
+from throughtime.unroll._run_compiled import run_compiled, run_padded
 from throughtime.unroll._schedule import Dense, Ragged, Schedule, make_schedule
 
 
@@ -32,7 +32,7 @@ class Unrolled(NamedTuple):
 
 def unroll(
     cell: Any,
-    form: Form,
+    form: BatchFormat,
     inputs: Any,
     lengths: list[int] | None,
     state: Any,
@@ -48,30 +48,30 @@ def unroll(
     if form.lengths is not None:
         lengths = form.lengths
     blocks = parallel_iterations is not None or checkpoint_every is not None
-    if swap_memory and is_swapped(form.rows(_nest.flatten(inputs)[0]).device):
+    if swap_memory and is_swapped(form.rows(_pytree.flatten(inputs)[0]).device):
         blocks = True
     schedule = make_schedule(form, lengths, reverse=reverse, blocks=blocks)
-    step = Step(cell, state, dtype)
+    step = CheckedCell(cell, state, dtype)
     begin_sequence(cell)
     if not schedule.active:
         return _no_steps(step, form, inputs, state, all_states)
-    if any(not isinstance(leaf, Tensor) for leaf in _nest.flatten(state)):
+    if any(not isinstance(leaf, Tensor) for leaf in _pytree.flatten(state)):
         _check_rowless_state(form, all_states, checkpoint_every)
         if isinstance(schedule, Ragged):
             assert isinstance(form, Padded)
             assert lengths is not None
             with swapping(swap_memory, cell, (inputs, state)):
                 return _unroll_masked(step, form, inputs, lengths, state, reverse)
-    leaves = _nest.flatten(inputs)
+    leaves = _pytree.flatten(inputs)
     if has_own_checks(cell):
-        cell.check_values(_nest.pack_as(inputs, [schedule.rows(leaf) for leaf in leaves]))
+        cell.check_values(_pytree.pack_as(inputs, [schedule.rows(leaf) for leaf in leaves]))
     if is_lazy_cell(cell):
         build_for(cell, blank_step(form, inputs), state)
     choice = choose(step, inputs, [form.rows(leaf) for leaf in leaves], state, keep_states=all_states)
     if choice.executable is not None:
         assert choice.anatomy is not None
         tensors = choice.anatomy.tensors
-        pack = Packers(_nest.packer(cell.output_size), _nest.packer(state))
+        pack = Packers(_pytree.packer(cell.output_size), _pytree.packer(state))
         result = unroll_compiled(
             choice,
             tensors,
@@ -79,7 +79,7 @@ def unroll(
             form,
             schedule,
             leaves,
-            _nest.flatten(state),
+            _pytree.flatten(state),
             pack,
             all_states=all_states,
             parallel_iterations=parallel_iterations,
@@ -101,8 +101,8 @@ def unroll(
 
 
 def unroll_by_reference(
-    step: Step,
-    form: Form,
+    step: CheckedCell,
+    form: BatchFormat,
     schedule: Schedule,
     inputs: Any,
     state: Any,
@@ -137,7 +137,7 @@ def unroll_compiled(
     choice: Choice,
     tensors: Sequence[Tensor],
     cell: Any,
-    form: Form,
+    form: BatchFormat,
     schedule: Schedule,
     inputs: Sequence[Any],
     state: Sequence[Tensor],
@@ -154,13 +154,13 @@ def unroll_compiled(
     if isinstance(schedule, Ragged) and in_one:
         moves = schedule.moves(inputs)
         if moves is not None:
-            outputs, final = walk_padded(
+            outputs, final = run_padded(
                 choice.executable, tensors, cell, schedule.steps, moves, inputs, state, parallel_iterations, swap_memory
             )
             return Unrolled(pack.outputs(outputs), pack.state(final), None)
     # Then the operation itself takes inputs apart into rows and puts outputs together.
     leading = schedule.leading if in_one and parallel_iterations is None and not swap_memory else None
-    rows_of_outputs, final = walk_compiled(
+    rows_of_outputs, final = run_compiled(
         choice.executable,
         tensors,
         cell,
@@ -182,7 +182,9 @@ def unroll_compiled(
     return Unrolled(pack.outputs(outputs), pack.state(final), kept)
 
 
-def _restored_states(form: Form, schedule: Schedule, states: Sequence[Tensor], final: Sequence[Tensor]) -> list[Tensor]:
+def _restored_states(
+    form: BatchFormat, schedule: Schedule, states: Sequence[Tensor], final: Sequence[Tensor]
+) -> list[Tensor]:
     """The state after every step, from rows of all steps; what has no rows has one value for each step."""
 
     def restore(leaf: Tensor, last: Tensor) -> Any:
@@ -195,47 +197,47 @@ def _restored_states(form: Form, schedule: Schedule, states: Sequence[Tensor], f
 
 def _steps(schedule: Schedule, inputs: Any) -> list[Any]:
     """The nest of inputs of each step."""
-    if not _nest.is_nest(inputs):
+    if not _pytree.is_nest(inputs):
         return list(schedule.take(inputs))
-    taken = map(schedule.take, _nest.flatten(inputs))
-    return [_nest.pack_as(inputs, leaves) for leaves in zip(*taken, strict=True)]
+    taken = map(schedule.take, _pytree.flatten(inputs))
+    return [_pytree.pack_as(inputs, leaves) for leaves in zip(*taken, strict=True)]
 
 
 def _join(schedule: Schedule, steps: list[Any]) -> Any:
     """The reverse: a nest of sequences from the nest of outputs of each step."""
-    if not _nest.is_nest(steps[0]):
+    if not _pytree.is_nest(steps[0]):
         return schedule.put(steps)
-    leaves = zip(*map(_nest.flatten, steps), strict=True)
-    return _nest.pack_as(steps[0], [schedule.put(leaf) for leaf in leaves])
+    leaves = zip(*map(_pytree.flatten, steps), strict=True)
+    return _pytree.pack_as(steps[0], [schedule.put(leaf) for leaf in leaves])
 
 
-def _all_states(form: Form, schedule: Schedule, states: list[Any], final: Any) -> Any:
+def _all_states(form: BatchFormat, schedule: Schedule, states: list[Any], final: Any) -> Any:
     """The state after every step. Past the end of a sequence that is its final state, copied through."""
     leaves = []
-    for steps, last in zip(zip(*map(_nest.flatten, states), strict=True), _nest.flatten(final), strict=True):
+    for steps, last in zip(zip(*map(_pytree.flatten, states), strict=True), _pytree.flatten(final), strict=True):
         if is_row_leaf(last):
             leaves.append(schedule.put(steps, fill=last))
         else:
             idle = last.expand(form.max_time - len(steps))
             leaves.append(torch.cat([torch.stack(steps), idle]))
-    return _nest.pack_as(final, leaves)
+    return _pytree.pack_as(final, leaves)
 
 
-def _no_steps(step: Step, form: Form, inputs: Any, state: Any, all_states: bool) -> Unrolled:
+def _no_steps(step: CheckedCell, form: BatchFormat, inputs: Any, state: Any, all_states: bool) -> Unrolled:
     """Nothing to run (T = 0, or every length 0): blank outputs, the state as it came, a cell built all the same."""
     blank = blank_step(form, inputs)
     build_for(step.cell, blank, state)
-    device = next(leaf.device for leaf in _nest.flatten([state, blank]) if isinstance(leaf, Tensor))
-    outputs = _nest.map_leaves(lambda leaf: _blank(form, leaf, None), step.blank_output(0, device))
+    device = next(leaf.device for leaf in _pytree.flatten([state, blank]) if isinstance(leaf, Tensor))
+    outputs = _pytree.map_leaves(lambda leaf: _blank(form, leaf, None), step.blank_output(0, device))
     states = None
     if all_states:
-        states = _nest.map_leaves(
+        states = _pytree.map_leaves(
             lambda leaf: _blank(form, leaf, leaf) if is_row_leaf(leaf) else leaf.expand(form.max_time), state
         )
     # A state of its own, as after any other unroll.
-    final = _nest.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
+    final = _pytree.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
     parameters = step.cell.parameters() if isinstance(step.cell, nn.Module) else ()
-    sources = [form.rows(leaf) for leaf in _nest.flatten(inputs)] + list(parameters)
+    sources = [form.rows(leaf) for leaf in _pytree.flatten(inputs)] + list(parameters)
     return Unrolled(*(_as_if_of(sources, results) for results in (outputs, final, states)))
 
 
@@ -248,7 +250,7 @@ def _as_if_of(sources: Sequence[Tensor], results: Any) -> Any:
             return leaf
         return _AsIfOf.apply(leaf, *wanted)  # type: ignore[no-untyped-call]
 
-    return None if results is None else _nest.map_leaves(connected, results)
+    return None if results is None else _pytree.map_leaves(connected, results)
 
 
 class _AsIfOf(torch.autograd.Function):
@@ -262,28 +264,28 @@ class _AsIfOf(torch.autograd.Function):
         return (gradient, *map(torch.zeros_like, ctx.saved_tensors))
 
 
-def check_fits(cell: Any, form: Form, inputs: Any, state: Any) -> None:
+def check_fits(cell: Any, form: BatchFormat, inputs: Any, state: Any) -> None:
     """Let a cell say before any work is done that it cannot take these inputs or this state."""
     if isinstance(cell, RNNCell):
         cell.check_step(blank_step(form, inputs), state)
 
 
-def blank_step(form: Form, inputs: Any) -> Any:
+def blank_step(form: BatchFormat, inputs: Any) -> Any:
     """The inputs of a step as far as shape, dtype and device go; the values are zeros that take no memory."""
 
     def blank(leaf: Any) -> Tensor:
         rows = form.rows(leaf)
         return rows.new_zeros(()).expand(form.batch_size, *rows.shape[1:])
 
-    return _nest.map_leaves(blank, inputs)
+    return _pytree.map_leaves(blank, inputs)
 
 
-def _blank(form: Form, like: Tensor, fill: Tensor | None) -> Any:
+def _blank(form: BatchFormat, like: Tensor, fill: Tensor | None) -> Any:
     blank = form.blank(like, fill)
     return form.restore(like[:0] if blank is None else blank)
 
 
-def _check_rowless_state(form: Form, all_states: bool, checkpoint_every: int | None) -> None:
+def _check_rowless_state(form: BatchFormat, all_states: bool, checkpoint_every: int | None) -> None:
     """A TensorArray is not made of rows: what needs rows cannot have one."""
     refusals = {
         "all_states=True": all_states,
@@ -302,19 +304,21 @@ def _check_rowless_state(form: Form, all_states: bool, checkpoint_every: int | N
             )
 
 
-def _unroll_masked(step: Step, form: Padded, inputs: Any, lengths: list[int], state: Any, reverse: bool) -> Unrolled:
+def _unroll_masked(
+    step: CheckedCell, form: Padded, inputs: Any, lengths: list[int], state: Any, reverse: bool
+) -> Unrolled:
     """The unroll of lengths for a state without rows: all rows run, in the order of the batch, with masks."""
     forward, walked = (make_schedule(form, lengths, reverse=way) for way in (False, reverse))
     count = len(forward.active)
     # Taking and putting back zeroes the padding and, in reverse, brings every sequence's end to the front.
-    aligned = _nest.map_leaves(lambda leaf: forward.put(walked.take(leaf)), inputs)
+    aligned = _pytree.map_leaves(lambda leaf: forward.put(walked.take(leaf)), inputs)
     dense = Dense(form, reverse=False)
-    device = next(leaf.device for leaf in _nest.flatten(aligned))
+    device = next(leaf.device for leaf in _pytree.flatten(aligned))
     length = torch.tensor(lengths, device=device)
     finished = [length <= time for time in range(count)]
     walk = reference.run_masked(step, _steps(dense, aligned)[:count], finished, state)
-    idle = _nest.map_leaves(torch.zeros_like, walk.outputs[0])
+    idle = _pytree.map_leaves(torch.zeros_like, walk.outputs[0])
     padded = _join(dense, walk.outputs + [idle] * (form.max_time - count))
     # The same once more for the outputs: back to the end, and zeros past it.
-    outputs = _nest.map_leaves(lambda leaf: walked.put(forward.take(leaf)), padded)
+    outputs = _pytree.map_leaves(lambda leaf: walked.put(forward.take(leaf)), padded)
     return Unrolled(outputs, walk.state, None)

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_flag
-from throughtime._words import counted
-from throughtime.backends._report import Plan, make_plan, swapped_memory
-from throughtime.backends._select import choose
-from throughtime.backends._step import Step
+from throughtime._text import plural
+from throughtime.backends.checked_cell import CheckedCell
 from throughtime.cells._base import build_for, check_cell, is_lazy_cell
+from throughtime.runtime.explanation import Explanation, explain_choice, swapped_memory
+from throughtime.runtime.select import choose
 from throughtime.unroll._arguments import check_lengths, check_output_dtype, check_state
+from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._engine import blank_step, check_fits
-from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._schedule import make_schedule
 
 
@@ -30,7 +30,7 @@ def explain(
     *,
     all_states: bool = False,
     swap_memory: bool = False,
-) -> Plan:
+) -> Explanation:
     """What `tt.dynamic_rnn` with these arguments would do: what leaves the loop, what stays in it, on which backend.
 
     Nothing runs, and a cell that is not built yet stays so. `str(plan)` is for people; `plan.backend` is the name of
@@ -40,7 +40,7 @@ def explain(
     >>> import torch, throughtime as tt
     >>> plan = tt.explain(tt.LSTMCell(8), torch.randn(2, 5, 3))
     >>> plan.backend
-    'numba'
+    'cpu'
     >>> print(str(plan).splitlines()[0])
     LSTMCell over 2 sequences of 5 steps
     """
@@ -52,21 +52,23 @@ def explain(
     lengths = check_lengths(sequence_length, form.batch_size) if form.lengths is None else form.lengths
     blank = blank_step(form, inputs)
     if dtype is None and initial_state is None:
-        dtype = _nest.floating_dtype(blank) or torch.get_default_dtype()
-    state = check_state(cell, initial_state, form.batch_size, dtype, _nest.flatten(blank)[0].device)
+        dtype = _pytree.floating_dtype(blank) or torch.get_default_dtype()
+    state = check_state(cell, initial_state, form.batch_size, dtype, _pytree.flatten(blank)[0].device)
     check_fits(cell, form, inputs, state)
     if is_lazy_cell(cell):
         with torch.random.fork_rng():
             cell = copy.deepcopy(cell)
             build_for(cell, blank, state)
     schedule = make_schedule(form, lengths, blocks=swap_memory)
-    rows = [schedule.rows(leaf) for leaf in _nest.flatten(inputs)]
-    choice = choose(Step(cell, state, check_output_dtype(dtype, state)), inputs, rows, state, keep_states=all_states)
+    rows = [schedule.rows(leaf) for leaf in _pytree.flatten(inputs)]
+    choice = choose(
+        CheckedCell(cell, state, check_output_dtype(dtype, state)), inputs, rows, state, keep_states=all_states
+    )
     memory = swapped_memory(choice, schedule.steps, rows[0].device) if swap_memory else ""
-    return make_plan(choice, _title(cell, form, schedule.active), memory)
+    return explain_choice(choice, _title(cell, form, schedule.active), memory)
 
 
-def _title(cell: Any, form: Form, active: list[int]) -> str:
+def _title(cell: Any, form: BatchFormat, active: list[int]) -> str:
     real, padded = sum(active), form.batch_size * form.max_time
-    title = f"{type(cell).__name__} over {counted(form.batch_size, 'sequence')} of {counted(form.max_time, 'step')}"
+    title = f"{type(cell).__name__} over {plural(form.batch_size, 'sequence')} of {plural(form.max_time, 'step')}"
     return title if real == padded else f"{title}, {real:,} of {padded:,} of them real"

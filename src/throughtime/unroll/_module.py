@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_dtype, check_flag, check_name, problem
 from throughtime.cells._base import check_cell, shown_options
 from throughtime.cells._unknown_arguments import ADVICE, CheckedArguments
 from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
+from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._dynamic import dynamic_rnn
-from throughtime.unroll._form import open_inputs
 
 RETURNS = ("both", "outputs", "state")
 
@@ -124,4 +124,4 @@ class RNN(CheckedArguments, nn.Module):
 
 def _floating_dtype(inputs: Any, time_major: bool) -> torch.dtype:
     form, inputs = open_inputs(inputs, time_major)
-    return _nest.floating_dtype(_nest.map_leaves(form.rows, inputs)) or torch.get_default_dtype()
+    return _pytree.floating_dtype(_pytree.map_leaves(form.rows, inputs)) or torch.get_default_dtype()

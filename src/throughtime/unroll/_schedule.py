@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from throughtime import _nest
-from throughtime.backends._moves import Moves, can_move
-from throughtime.backends._onlookers import onlooker
-from throughtime.backends._order import Order
-from throughtime.backends._step import is_row_leaf
-from throughtime.backends._steps import Steps, sent
-from throughtime.backends._zeros import are_shared_zeros
-from throughtime.unroll._form import Form, Packed, Padded, packed_lengths
+from throughtime import _pytree
+from throughtime._active_modes import intercepting_mode
+from throughtime.backends.checked_cell import is_row_leaf
+from throughtime.layout.length_sort import LengthSort
+from throughtime.layout.pack import Packing, can_move
+from throughtime.layout.shared_zeros import are_shared_zeros
+from throughtime.layout.step_layout import StepLayout, sent
+from throughtime.unroll._batch_format import BatchFormat, Packed, Padded, packed_lengths
 
 
 class Schedule(ABC):
@@ -36,7 +36,7 @@ class Schedule(ABC):
 
     @property
     @abstractmethod
-    def steps(self) -> Steps:
+    def steps(self) -> StepLayout:
         """Where the rows of every step lie among all rows."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Schedule(ABC):
     def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
         """The results of the steps in the form that came in; where no step ran, zeros or `fill` [B, ...]."""
 
-    def moves(self, leaves: Sequence[Tensor]) -> Moves | None:
+    def moves(self, leaves: Sequence[Tensor]) -> Packing | None:
         """How machine code moves padded rows like these; None where nothing is to be moved, or torch must do it."""
         return None
 
@@ -76,7 +76,9 @@ class Schedule(ABC):
         """The rows of a state in the order of the batch."""
 
 
-def make_schedule(form: Form, lengths: list[int] | None, *, reverse: bool = False, blocks: bool = False) -> Schedule:
+def make_schedule(
+    form: BatchFormat, lengths: list[int] | None, *, reverse: bool = False, blocks: bool = False
+) -> Schedule:
     """The schedule of a batch; lengths above T count as T, below 0 as 0. `reverse` walks from each sequence's end.
 
     With `blocks` the rows of neighbouring steps lie side by side, so that the walk can be cut into blocks of steps.
@@ -105,7 +107,7 @@ class Dense(Schedule):
         return None if self._turned else self._form.leading
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepLayout:
         together = self._turned or self._axis == 0
         return _dense_steps(self._form.batch_size, self._form.max_time, together, self._direction)
 
@@ -132,33 +134,33 @@ class Dense(Schedule):
 
 
 @lru_cache(maxsize=256)
-def _dense_steps(batch: int, time: int, together: bool, direction: int) -> Steps:
+def _dense_steps(batch: int, time: int, together: bool, direction: int) -> StepLayout:
     """The steps of a dense batch, whose rows lie step by step or sequence by sequence; small calls ask often."""
     with torch.inference_mode(False), torch.device("cpu"):
         offset = torch.arange(time) * (batch if together else 1)
         offset = offset if direction == 1 else offset.flip(0)
-        return Steps(torch.full((time,), batch), offset, 1 if together else time, batch)
+        return StepLayout(torch.full((time,), batch), offset, 1 if together else time, batch)
 
 
 @lru_cache(maxsize=16)
-def _packed_order(active: bytes) -> Order:
+def _packed_order(active: bytes) -> LengthSort:
     """The order of a packed batch; the layers of a stack share it, and what has been sent to a device for it."""
     lengths = packed_lengths(active)
-    return Order(lengths, max(lengths, default=0), in_machine_code=True)
+    return LengthSort(lengths, max(lengths, default=0), in_machine_code=True)
 
 
 class Ragged(Schedule):
     """Rows sorted by length, longest first, and packed: padding is never touched."""
 
-    def __init__(self, form: Form, lengths: Sequence[int], reverse: bool) -> None:
+    def __init__(self, form: BatchFormat, lengths: Sequence[int], reverse: bool) -> None:
         self._form = form
         self._reverse = reverse
         # Whether machine code sorts and moves the rows: not if somebody is to see that done in operations of torch.
-        self._is_quick = onlooker() is None and can_move()
+        self._is_quick = intercepting_mode() is None and can_move()
         if isinstance(form, Packed) and self._is_quick:
             self._order = _packed_order(form.active)
         else:
-            self._order = Order(lengths, form.max_time, in_machine_code=self._is_quick)
+            self._order = LengthSort(lengths, form.max_time, in_machine_code=self._is_quick)
         # The rows of packed sequences lie step by step, as the loop wants them, unless it begins at their ends.
         self._is_packed = isinstance(form, Packed) and not reverse
         self._on_device: dict[torch.device, Tensor] = {}
@@ -170,7 +172,7 @@ class Ragged(Schedule):
         return active
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepLayout:
         return self._order.steps
 
     def rows(self, leaf: Any) -> Tensor:
@@ -202,10 +204,10 @@ class Ragged(Schedule):
         return self.restore(torch.cat(list(steps)), fill)
 
     def sort(self, state: Any) -> Any:
-        return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=False), state)
+        return _pytree.map_leaves(lambda leaf: self._reorder(leaf, inverse=False), state)
 
     def unsort(self, state: Any) -> Any:
-        return _nest.map_leaves(lambda leaf: self._reorder(leaf, inverse=True), state)
+        return _pytree.map_leaves(lambda leaf: self._reorder(leaf, inverse=True), state)
 
     def order(self) -> Tensor | None:
         if isinstance(self._form, Packed):
@@ -220,20 +222,20 @@ class Ragged(Schedule):
             return leaf if index is None else leaf.index_select(0, index.to(leaf.device))
         return self._order.unsort(leaf) if inverse else self._order.sort(leaf)
 
-    def moves(self, leaves: Sequence[Tensor]) -> Moves | None:
+    def moves(self, leaves: Sequence[Tensor]) -> Packing | None:
         if not self._is_quick or not isinstance(self._form, Padded):
             return None
         plain = all(type(leaf) in (Tensor, nn.Parameter) and leaf.device.type == "cpu" for leaf in leaves)
         return self._moves if plain else None
 
     @cached_property
-    def _moves(self) -> Moves:
+    def _moves(self) -> Packing:
         form = self._form
         assert isinstance(form, Padded)
         batch, time = form.batch_size, form.max_time
         leading, row_step, time_step = ((time, batch), 1, batch) if form.time_major else ((batch, time), time, 1)
         steps = {"row_step": row_step, "time_step": time_step}
-        return Moves(self._order, self._positions_index, leading, **steps, backwards=self._reverse)
+        return Packing(self._order, self._positions_index, leading, **steps, backwards=self._reverse)
 
     def _positions(self, device: torch.device) -> Tensor:
         """Where the rows of all steps lie, on a device."""

@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_name, problem, shape_of, type_name
 from throughtime._tensors import as_tensor, check_same_device
 from throughtime.cells._base import check_cell
@@ -21,8 +21,8 @@ from throughtime.unroll._arguments import (
     check_state,
     note_scope,
 )
+from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
-from throughtime.unroll._form import Form, open_inputs
 from throughtime.unroll._jit_trace import check_not_traced
 
 
@@ -73,7 +73,7 @@ def static_rnn(
 
 def plan_static(
     cell: Any,
-    form: Form,
+    form: BatchFormat,
     sequences: Any,
     sequence_length: Any,
     initial_state: Any,
@@ -86,7 +86,7 @@ def plan_static(
     if sequence_length is not None:
         check_not_traced("an unroll with `sequence_length`", "its lengths")
     lengths = check_lengths(sequence_length, form.batch_size)
-    device = _nest.flatten(sequences)[0].device
+    device = _pytree.flatten(sequences)[0].device
     state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
     # Only zeros past a length need a dtype; without lengths the outputs are what the cell gives.
     output_dtype = None if lengths is None and dtype is None else check_output_dtype(dtype, state)
@@ -94,9 +94,9 @@ def plan_static(
     return partial(unroll, cell, form, sequences, lengths, state, output_dtype, reverse=reverse)
 
 
-def open_steps(inputs: Any) -> tuple[Form, Any]:
+def open_steps(inputs: Any) -> tuple[BatchFormat, Any]:
     """A list of steps as time-major sequences [T, B, ...]."""
-    if not _nest.is_nest(inputs) or isinstance(inputs, dict):
+    if not _pytree.is_nest(inputs) or isinstance(inputs, dict):
         raise TypeError(
             problem(
                 "`inputs` must be a list of steps",
@@ -114,9 +114,9 @@ def open_steps(inputs: Any) -> tuple[Form, Any]:
                 fix="Pass a list of T tensors.",
             )
         )
-    steps = [_nest.conform(inputs[0], step, f"step {time} of `inputs`") for time, step in enumerate(inputs)]
-    leaves = zip(*map(_nest.flatten, steps), strict=True)
-    sequences = _nest.pack_as(inputs[0], [_stack(leaf_steps) for leaf_steps in leaves])
+    steps = [_pytree.conform(inputs[0], step, f"step {time} of `inputs`") for time, step in enumerate(inputs)]
+    leaves = zip(*map(_pytree.flatten, steps), strict=True)
+    sequences = _pytree.pack_as(inputs[0], [_stack(leaf_steps) for leaf_steps in leaves])
     return open_inputs(sequences, time_major=True, minimum_rank=2)
 
 
@@ -142,8 +142,8 @@ def _stack(steps: tuple[Any, ...]) -> Tensor:
 
 def split_steps(sequences: Any) -> list[Any]:
     """Time-major sequences as a list of steps."""
-    leaves = [leaf.unbind(0) for leaf in _nest.flatten(sequences)]
-    return [_nest.pack_as(sequences, step) for step in zip(*leaves, strict=True)]
+    leaves = [leaf.unbind(0) for leaf in _pytree.flatten(sequences)]
+    return [_pytree.pack_as(sequences, step) for step in zip(*leaves, strict=True)]
 
 
 @overload
@@ -199,9 +199,9 @@ def static_state_saving_rnn(
         missing = names[saved.index(None)]
         what, fix = "the `state_saver` has no state", "Save one before the first call, such as zeros."
         raise ValueError(problem(what, got=f"None for {missing!r}", expected="a tensor [B, ...]", fix=fix))
-    initial = _nest.pack_as(cell.state_size, saved)
+    initial = _pytree.pack_as(cell.state_size, saved)
     outputs, state = static_rnn(cell, inputs, initial_state=initial, sequence_length=sequence_length, scope=scope)
-    for name, leaf in zip(names, _nest.flatten(state), strict=True):
+    for name, leaf in zip(names, _pytree.flatten(state), strict=True):
         state_saver.save_state(name, leaf)
     return outputs, state
 
@@ -210,12 +210,12 @@ def _check_state_names(cell: Any, state_name: Any) -> list[Any]:
     """The flat list of names, one for each leaf of the state and in the same order."""
     with contextlib.suppress(TypeError, ValueError):
         # In the structure of the state they go by key.
-        state_name = _nest.conform(cell.state_size, state_name, "`state_name`")
-    names = _nest.flatten(state_name)
-    alike = _nest.is_nest(state_name) == _nest.is_nest(cell.state_size)
-    if not alike or len(names) != len(_nest.flatten(cell.state_size)):
+        state_name = _pytree.conform(cell.state_size, state_name, "`state_name`")
+    names = _pytree.flatten(state_name)
+    alike = _pytree.is_nest(state_name) == _pytree.is_nest(cell.state_size)
+    if not alike or len(names) != len(_pytree.flatten(cell.state_size)):
         what = "`state_name` must name every part of `cell.state_size`"
         fix = "Give one name for each tensor of the state."
-        got, expected = repr(state_name), _nest.describe(cell.state_size)
+        got, expected = repr(state_name), _pytree.describe(cell.state_size)
         raise ValueError(problem(what, got=got, expected=expected, fix=fix))
     return names

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime import _nest
+from throughtime import _pytree
 from throughtime._errors import check_callable, check_flag, check_positive_int, problem, shape_of, type_name
 from throughtime._tensors import as_tensor
-from throughtime.backends._swap import swapping
 from throughtime.cells._copies import call_on_copies
+from throughtime.runtime.offload.tensor_pages import swapping
 from throughtime.unroll._arguments import check_parallel_iterations
 from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._tensor_array import TensorArray
@@ -57,21 +57,21 @@ def while_loop(
     gradients = contextlib.nullcontext() if back_prop else torch.no_grad()
     count = 0
     with gradients, swapping(swap_memory and back_prop, body, variables):
-        while (limit is None or count < limit) and _holds(cond(*_nest.children(variables))):
+        while (limit is None or count < limit) and _holds(cond(*_pytree.children(variables))):
             variables = _next_variables(body, variables, invariants)
             count += 1
-    alone = len(_nest.flatten(variables)) == 1 and not return_same_structure
-    return _nest.children(variables)[0] if alone else variables
+    alone = len(_pytree.flatten(variables)) == 1 and not return_same_structure
+    return _pytree.children(variables)[0] if alone else variables
 
 
 def _open_variables(loop_vars: Any) -> Any:
     """The loop variables as a structure of tensors (and TensorArrays); a lone tensor is a structure of one."""
-    if not _nest.is_nest(loop_vars):
+    if not _pytree.is_nest(loop_vars):
         loop_vars = [loop_vars] if loop_vars is not None else []
-    if not _nest.flatten(loop_vars):
+    if not _pytree.flatten(loop_vars):
         what, fix = "`loop_vars` is empty: no loop variables provided", "Pass what the loop changes, such as a counter."
         raise ValueError(problem(what, got="none", expected="at least one tensor", fix=fix))
-    return _nest.map_leaves(_as_variable, loop_vars)
+    return _pytree.map_leaves(_as_variable, loop_vars)
 
 
 def _check_limit(value: Any) -> int:
@@ -88,17 +88,17 @@ def _as_variable(leaf: Any) -> Any:
 
 def _open_invariants(variables: Any, shape_invariants: Any) -> list[tuple[int | None, ...] | None]:
     """For each leaf the dimensions it must keep, None for one that may change."""
-    leaves = _nest.flatten(variables)
+    leaves = _pytree.flatten(variables)
     fixed: list[Any] = [shape_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
     if shape_invariants is None:
         return fixed
     found: list[Any] = []
     try:
-        _nest.map_up_to(lambda _, shape: found.append(shape), variables, shape_invariants)
+        _pytree.map_up_to(lambda _, shape: found.append(shape), variables, shape_invariants)
     except (TypeError, ValueError):
         what = "`shape_invariants` must have the structure of `loop_vars`"
         got, fix = repr(shape_invariants), "Give a list of dimensions for each tensor."
-        raise ValueError(problem(what, got=got, expected=_nest.describe(variables), fix=fix)) from None
+        raise ValueError(problem(what, got=got, expected=_pytree.describe(variables), fix=fix)) from None
     return [_check_invariant(given, shape) for given, shape in zip(found, fixed, strict=True)]
 
 
@@ -138,14 +138,14 @@ def _holds(condition: Any) -> bool:
 
 
 def _next_variables(body: Callable[..., Any], variables: Any, invariants: list[tuple[int | None, ...] | None]) -> Any:
-    result = call_on_copies(body, *_nest.children(variables))
+    result = call_on_copies(body, *_pytree.children(variables))
     # One loop variable may come back by itself.
     bare = not isinstance(result, list | tuple) or len(result) != 1
-    if len(_nest.children(variables)) == 1 and bare and not isinstance(variables, dict):
+    if len(_pytree.children(variables)) == 1 and bare and not isinstance(variables, dict):
         result = [result]
-    result = _nest.conform(variables, result, "what `body` returns")
-    pairs = zip(_nest.flatten(variables), _nest.flatten(result), invariants, strict=True)
-    return _nest.pack_as(variables, [check_kept(*pair) for pair in pairs])
+    result = _pytree.conform(variables, result, "what `body` returns")
+    pairs = zip(_pytree.flatten(variables), _pytree.flatten(result), invariants, strict=True)
+    return _pytree.pack_as(variables, [check_kept(*pair) for pair in pairs])
 
 
 def check_kept(old: Any, new: Any, invariant: tuple[int | None, ...] | None) -> Any:

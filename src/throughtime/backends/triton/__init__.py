@@ -1,21 +1,27 @@
 """GPU kernels from loop programs. README.md says where to begin."""
 
-from throughtime.backends.triton._geometry import NoGeometryError
-from throughtime.backends.triton._kernel import LoopKernel
-from throughtime.backends.triton._pointwise import HEADER, VECTOR_BYTES, PointwiseKernel, Written, pointwise_refusal
-from throughtime.backends.triton._refusal import has_triton, is_interpreted, refusal
-from throughtime.backends.triton._walk import WalkKernel
+from throughtime.backends.triton.elementwise_kernel import (
+    HEADER,
+    VECTOR_BYTES,
+    ElementwiseKernel,
+    Written,
+    elementwise_unsupported_reason,
+)
+from throughtime.backends.triton.elementwise_scan import ElementwiseScanKernel
+from throughtime.backends.triton.kernel import LoopKernel
+from throughtime.backends.triton.support import has_triton, is_interpreted, unsupported_reason
+from throughtime.backends.triton.tiling import NoTilingError
 
 __all__ = [
     "HEADER",
     "VECTOR_BYTES",
+    "ElementwiseKernel",
+    "ElementwiseScanKernel",
     "LoopKernel",
-    "NoGeometryError",
-    "PointwiseKernel",
-    "WalkKernel",
+    "NoTilingError",
     "Written",
+    "elementwise_unsupported_reason",
     "has_triton",
     "is_interpreted",
-    "pointwise_refusal",
-    "refusal",
+    "unsupported_reason",
 ]

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._bounds import check_counts, check_seed
 from throughtime.cli._devices import Device, check_device
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import check_counts, check_seed
 from throughtime.cli._options import given_options
+from throughtime.cli._user_errors import refuse
 
 # Every one of them is followed at every step; a few find what there is to find.
 WIDEST_BEAM = 1_000

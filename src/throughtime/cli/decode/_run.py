@@ -13,13 +13,13 @@ from rich.text import Text
 
 import throughtime as tt
 from throughtime.cli._devices import use_device
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._outputs import SCREEN, naming
+from throughtime.cli._result_files import SCREEN, naming
+from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables import Column, Layout
-from throughtime.cli.tables._guess import GENERATE, TRANSLATE
-from throughtime.cli.tables._layout import WORDS
-from throughtime.cli.tasks._saved import load
-from throughtime.cli.tasks._write import Style, generate, translate
+from throughtime.cli.tables._infer_roles import GENERATE, TRANSLATE
+from throughtime.cli.tables._schema import WORDS
+from throughtime.cli.tasks._load_model import load
+from throughtime.cli.tasks._sampling import Style, generate, translate
 
 # So many tokens are an idea of what the model knows.
 SHOWN = 16

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from throughtime.cli._exits import stop
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import check_counts, check_seed
+from throughtime.cli._bounds import check_counts, check_seed
+from throughtime.cli._exit_codes import stop
+from throughtime.cli._user_errors import refuse
 
 FULL_EPOCHS = 30
 QUICK_EPOCHS = 3
@@ -37,7 +37,7 @@ def demo(
     _check_options(seed, epochs, quick)
     _check_writable(out)
     # torch and matplotlib take seconds to import: not for --help, nor before a mistake is reported.
-    from throughtime.cli.demo._parts import run_parts  # noqa: PLC0415
+    from throughtime.cli.demo._sections import run_parts  # noqa: PLC0415
 
     chosen = epochs or (QUICK_EPOCHS if quick else FULL_EPOCHS)
     reached = run_parts(out, seed, chosen)

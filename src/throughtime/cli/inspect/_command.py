@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from throughtime.cli._mistakes import refuse
-from throughtime.cli.inspect._foreign import is_tensorflow, refuse_foreign
+from throughtime.cli._user_errors import refuse
+from throughtime.cli.inspect._foreign_formats import is_tensorflow, refuse_foreign
 
 
 def inspect(

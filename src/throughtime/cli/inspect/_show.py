@@ -14,18 +14,18 @@ from rich.text import Text
 from safetensors import SafetensorError, safe_open
 
 from throughtime._json_files import read_json
-from throughtime._words import counted
-from throughtime.cli import _runs
-from throughtime.cli._mistakes import Mistake, refuse
+from throughtime._text import plural
+from throughtime.cli import _run_folder
 from throughtime.cli._options import Columns
-from throughtime.cli.inspect._foreign import is_tensorflow
+from throughtime.cli._user_errors import UserError, refuse
+from throughtime.cli.inspect._foreign_formats import is_tensorflow
 from throughtime.cli.tables import Layout, Survey, open_table, survey
-from throughtime.cli.tables._guess import sequence_column
-from throughtime.cli.tables._look import look_over
+from throughtime.cli.tables._infer_roles import sequence_column
+from throughtime.cli.tables._infer_schema import look_over
 from throughtime.cli.tables._missing import missing_line
 from throughtime.cli.tasks._examples import sequences
-from throughtime.cli.tasks._readers import Shape
-from throughtime.cli.train import _show
+from throughtime.cli.tasks._models import Shape
+from throughtime.cli.train import _console
 
 STATE = "training.json"
 
@@ -37,9 +37,9 @@ def show(path: Path) -> None:
         show_variables(console, path)
     elif path.suffix == ".safetensors":
         show_arrays(console, path)
-    elif (path / _runs.RUN).is_file():
+    elif (path / _run_folder.RUN).is_file():
         show_run(console, path)
-    elif (path / _runs.WEIGHTS).is_file():
+    elif (path / _run_folder.WEIGHTS).is_file():
         show_checkpoint(console, path)
     else:
         show_data(console, path)
@@ -50,19 +50,19 @@ def show_data(console: Console, path: Path) -> None:
     try:
         with console.status(f"Reading {escape(path.absolute().name)}"):
             found, layout, reasons = look_over(path, Columns())
-    except Mistake as mistake:
+    except UserError as mistake:
         table = open_table(path)
-        console.print(_show.columns(survey(table, sequence_column(table, Columns())), {}))
+        console.print(_console.columns(survey(table, sequence_column(table, Columns())), {}))
         _say_not_ready(console, mistake)
         return
-    console.print(_show.columns(found, reasons))
+    console.print(_console.columns(found, reasons))
     try:
         with console.status("Checking the order of its steps"):
             check_order(found, layout)
-    except Mistake as mistake:
+    except UserError as mistake:
         _say_not_ready(console, mistake)
         return
-    console.print(_show.task_line(layout))
+    console.print(_console.task_line(layout))
     for line in filter(None, [missing_line(found, layout), *found.notes]):
         console.print(Text(line), soft_wrap=True)
 
@@ -74,7 +74,7 @@ def check_order(found: Survey, layout: Layout) -> None:
             pass
 
 
-def _say_not_ready(console: Console, mistake: Mistake) -> None:
+def _say_not_ready(console: Console, mistake: UserError) -> None:
     console.print(Text(f"Not ready to train on: {mistake}"), soft_wrap=True)
 
 
@@ -82,11 +82,11 @@ def show_run(console: Console, folder: Path) -> None:
     """What a run learned, and how far it is."""
     import throughtime as tt  # noqa: PLC0415
 
-    values = _runs.read_run(folder)
+    values = _run_folder.read_run(folder)
     try:
         history = tt.train.History.read(folder)
     except tt.InvalidArgumentError as error:
-        raise Mistake(" ".join(str(error).split())) from None
+        raise UserError(" ".join(str(error).split())) from None
     console.print(_run_grid(folder, values, history))
 
 
@@ -103,7 +103,7 @@ def _run_grid(folder: Path, values: dict[str, Any], history: Any) -> Table:
         grid.add_row(name, ", ".join(f"{key} {value}" for key, value in sizes.items() if value is not None))
     epochs = values["recipe"]["epochs"]
     state = "finished" if "metrics" in values else f"go on with: throughtime train --resume {folder}"
-    grid.add_row("progress", Text(f"{len(history.epochs)} of {counted(epochs, 'epoch')}, {state}"))
+    grid.add_row("progress", Text(f"{len(history.epochs)} of {plural(epochs, 'epoch')}, {state}"))
     if history.epochs:
         last = history.epochs[-1]
         for name, metrics in _measured(values, {"training": last.train, "validation": last.valid}).items():
@@ -120,7 +120,7 @@ def _measured(values: dict[str, Any], last: dict[str, dict[str, float]]) -> dict
     if "epoch" not in found:
         return {f"{part}, last epoch": metrics for part, metrics in last.items() if metrics}
     sizes = {
-        part: f"{counted(size['sequences'], 'sequence')}, {counted(size['steps'], 'step')}"
+        part: f"{plural(size['sequences'], 'sequence')}, {plural(size['steps'], 'step')}"
         for part, size in values.get("parts", {}).items()
     }
     return {f"{part} ({sizes[part]})": found[part] for part in sizes if found.get(part)}
@@ -128,7 +128,7 @@ def _measured(values: dict[str, Any], last: dict[str, dict[str, float]]) -> dict
 
 def show_checkpoint(console: Console, folder: Path) -> None:
     """The arrays of a checkpoint, and the state of its training."""
-    show_arrays(console, folder / _runs.WEIGHTS)
+    show_arrays(console, folder / _run_folder.WEIGHTS)
     state = folder / STATE
     if state.is_file():
         try:
@@ -150,7 +150,7 @@ def show_arrays(console: Console, path: Path) -> None:
     except (SafetensorError, OSError) as error:
         refuse(f"{path.name} cannot be read", got=str(error)[:80], expected="a safetensors file", fix="Check the file.")
     numbers = sum(_size(shape) for _, _, shape in rows)
-    title = f"{path.name}: {counted(len(rows), 'array')}, {counted(numbers, 'number')}"
+    title = f"{path.name}: {plural(len(rows), 'array')}, {plural(numbers, 'number')}"
     table = Table("name", "type", "shape", box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for name, dtype, shape in rows:
         table.add_row(Text(name), dtype, _sides(shape))
@@ -165,8 +165,8 @@ def show_variables(console: Console, path: Path) -> None:
         checkpoint = tt.interop.TFCheckpoint(path)
     except (ValueError, OSError) as error:
         # It says already what was got, what was expected and what to do.
-        raise Mistake(" ".join(str(error).split())) from None
-    title = f"{checkpoint.prefix.name}: {counted(len(checkpoint), 'variable')}, {counted(checkpoint.nbytes, 'byte')}"
+        raise UserError(" ".join(str(error).split())) from None
+    title = f"{checkpoint.prefix.name}: {plural(len(checkpoint), 'variable')}, {plural(checkpoint.nbytes, 'byte')}"
     columns = ("name", "type", "shape", "bytes")
     table = Table(*columns, box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     table.columns[-1].justify = "right"

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._bounds import check_counts
 from throughtime.cli._devices import Device, check_device
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import check_counts
-from throughtime.cli._outputs import check_output
+from throughtime.cli._result_files import check_output
+from throughtime.cli._user_errors import refuse
 
 
 def predict(

@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.text import Text
 
 import throughtime as tt
-from throughtime._words import counted
-from throughtime.cli import _runs
+from throughtime._text import plural
+from throughtime.cli import _run_folder
 from throughtime.cli._devices import use_device
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._outputs import results
-from throughtime.cli.predict._answers import ANSWERS, Answers
-from throughtime.cli.predict._unseen import Unseen
+from throughtime.cli._result_files import results
+from throughtime.cli._user_errors import refuse
+from throughtime.cli.predict._out_of_vocabulary import Unseen
+from throughtime.cli.predict._task_outputs import ANSWERS, Answers
 from throughtime.cli.tables import Layout, Rows, Table, open_table
 from throughtime.cli.tables._fingerprint import Fingerprint, fingerprint
-from throughtime.cli.tables._guess import CLASSIFY, GENERATE, TAG
+from throughtime.cli.tables._infer_roles import CLASSIFY, GENERATE, TAG
 from throughtime.cli.tasks._examples import inputs_of, sequences
-from throughtime.cli.tasks._saved import load
+from throughtime.cli.tasks._load_model import load
 
 # So many steps at a time at most, with the padding: what bounds the memory, whatever the file's size.
 MOST_STEPS = 100_000
@@ -64,7 +64,7 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
     work = work_done(answers.unit, done, steps, time.perf_counter() - began)
     say(console, answers, out, work, learned_from=bool(answers.known) and was_learned_from(run, file))
     if table.empty:
-        console.print(Text(f"{counted(table.empty, 'sequence')} of length 0 left out."), soft_wrap=True)
+        console.print(Text(f"{plural(table.empty, 'sequence')} of length 0 left out."), soft_wrap=True)
     for line in unseen.lines():
         console.print(Text(line), soft_wrap=True)
 
@@ -72,9 +72,9 @@ def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_
 def work_done(unit: str, done: int, steps: int, seconds: float) -> str:
     """How much was answered, and how quickly."""
     if unit == "text":
-        return f"{counted(done, unit)}, {seconds:.1f} s ({done / seconds:,.0f} texts/s)."
+        return f"{plural(done, unit)}, {seconds:.1f} s ({done / seconds:,.0f} texts/s)."
     rate = f"{steps / seconds:,.0f} steps/s"
-    return f"{counted(done, unit)}, {counted(steps, 'step')}, {seconds:.1f} s ({rate})."
+    return f"{plural(done, unit)}, {plural(steps, 'step')}, {seconds:.1f} s ({rate})."
 
 
 def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]]:
@@ -97,7 +97,7 @@ def _inputs(batch: Sequence[Rows], layout: Layout, table: Table) -> tt.train.Bat
 
 def was_learned_from(run: Path, file: Path) -> bool:
     """Whether a file is the one that the run was trained on, so that most of its answers were learned."""
-    values = _runs.read_run(run)
+    values = _run_folder.read_run(run)
     before = Fingerprint(**values["data"]) if values.get("data") else None
     # A hash reads all of it: of another size it is another one.
     if before is None or (file.is_file() and file.stat().st_size != before.bytes):

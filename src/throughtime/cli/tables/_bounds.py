@@ -16,8 +16,8 @@ from throughtime._file_limits import (
     most_bytes,
     most_cells,
 )
-from throughtime._words import counted
-from throughtime.cli._mistakes import refuse
+from throughtime._text import plural
+from throughtime.cli._user_errors import refuse
 
 # Bytes of text in one piece; more only if a single row has more.
 PIECE_BYTES = ROW_BYTES
@@ -57,7 +57,7 @@ def check_column_count(path: Path, count: int) -> None:
     """Raise a mistake for more columns than a table may have."""
     if count > COLUMNS:
         fix = "Write one row a step, with a column that names the sequence."
-        got, expected = counted(count, "column"), f"at most {COLUMNS:,}"
+        got, expected = plural(count, "column"), f"at most {COLUMNS:,}"
         refuse(f"{path} has too many columns", got=got, expected=expected, fix=fix)
 
 
@@ -65,7 +65,7 @@ def check_text_size(path: Path) -> None:
     """Raise a mistake for a text that is too large to be read whole."""
     size = path.stat().st_size
     if size > TEXT_BYTES:
-        got, expected = counted(size, "byte"), f"at most {TEXT_BYTES:,} in one text file"
+        got, expected = plural(size, "byte"), f"at most {TEXT_BYTES:,} in one text file"
         refuse(f"{path} is too large", got=got, expected=expected, fix="Split it into several files in a folder.")
 
 
@@ -75,7 +75,7 @@ def check_cells(path: Path, rows: int, columns: int) -> None:
     if rows * columns > most_cells(size):
         refuse(
             f"{path} expands to too large a table",
-            got=f"{counted_briefly(rows, 'row')} of {counted_briefly(columns, 'column')} in {counted(size, 'byte')}",
+            got=f"{counted_briefly(rows, 'row')} of {counted_briefly(columns, 'column')} in {plural(size, 'byte')}",
             expected=f"at most {CELLS_PER_BYTE} cells a byte of the file, or {CELLS:,}",
             fix="Check where it comes from, or save it as CSV.",
         )
@@ -87,7 +87,7 @@ def check_expanded(path: Path, expanded: int) -> None:
     if expanded > most_bytes(size):
         refuse(
             f"{path} expands to too many bytes",
-            got=f"{counted_briefly(expanded, 'byte')} in {counted(size, 'byte')}",
+            got=f"{counted_briefly(expanded, 'byte')} in {plural(size, 'byte')}",
             expected=f"at most {most_bytes(size):,}",
             fix="Check where it comes from, or save it with numpy.savez, which does not compress.",
         )
@@ -102,4 +102,4 @@ def check_regular(path: Path) -> None:
 
 def counted_briefly(count: int, noun: str) -> str:
     """`counted`, also of numbers with hundreds of digits."""
-    return counted(count, noun) if count <= sys.maxsize else f"more than {sys.maxsize:,} {noun}s"
+    return plural(count, noun) if count <= sys.maxsize else f"more than {sys.maxsize:,} {noun}s"

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from throughtime._file_limits import ROW_BYTES
-from throughtime._words import counted
-from throughtime.cli._mistakes import listed, refuse
+from throughtime._text import plural
+from throughtime.cli._user_errors import listed, refuse
 from throughtime.cli.tables._bounds import (
     PIECE_BYTES,
     LongRowError,
@@ -26,7 +26,7 @@ from throughtime.cli.tables._bounds import (
     check_text_size,
     refuse_long_row,
 )
-from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns, is_number
+from throughtime.cli.tables._table import CELLS, File, RowChunk, Values, check_columns, is_number
 
 DELIMITERS = ",;\t|"
 _Row = TypeVar("_Row")
@@ -62,7 +62,7 @@ class CsvTable(File):
             )
         check_columns(path, self.columns)
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[RowChunk]:
         """The rows, with the line at which each ends."""
         size = max(1, CELLS // len(self.columns))
         with self._lines() as (lines, source):
@@ -117,7 +117,7 @@ class CsvTable(File):
                 pass
         return begun
 
-    def _piece(self, chunk: list[list[str]], before: int, after: int) -> Iterator[Piece]:
+    def _piece(self, chunk: list[list[str]], before: int, after: int) -> Iterator[RowChunk]:
         """Rows that were read from the line after `before` on, up to `after`; nothing if all of them are blank."""
         lines = np.arange(before + 1, after + 1)
         if len(chunk) < len(lines):
@@ -129,7 +129,7 @@ class CsvTable(File):
         if chunk:
             self._check_text(itertools.chain.from_iterable(chunk))
             columns = zip(self.columns, zip(*chunk, strict=True), strict=True)
-            yield Piece({name: np.array([*map(str.strip, cells)], object) for name, cells in columns}, lines)
+            yield RowChunk({name: np.array([*map(str.strip, cells)], object) for name, cells in columns}, lines)
 
     def _check_widths(self, chunk: list[list[str]], lines: Values) -> None:
         width = len(self.columns)
@@ -137,7 +137,7 @@ class CsvTable(File):
             if len(row) != width:
                 refuse(
                     f"{self.place(line)} is not like the header",
-                    got=counted(len(row), "cell"),
+                    got=plural(len(row), "cell"),
                     expected=f"{width}, one for each of {listed(self.columns)}",
                     fix="Correct the line.",
                 )
@@ -214,7 +214,7 @@ class TextTable(File):
         super().__init__(path)
         self.columns = ["text"]
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[RowChunk]:
         """The whole text."""
         check_text_size(self.path)
         try:
@@ -227,4 +227,4 @@ class TextTable(File):
                 fix="Save it again in UTF-8.",
             )
         if text:
-            yield Piece({"text": np.array([text], object)}, np.array([1]))
+            yield RowChunk({"text": np.array([text], object)}, np.array([1]))

@@ -6,9 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
-from throughtime._words import counted
-from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._open import FolderTable, open_table
+from throughtime._text import plural
+from throughtime.cli._user_errors import refuse
+from throughtime.cli.tables._readers import FolderTable, open_table
 
 # Enough that nobody meets two alike.
 DIGEST_BYTES = 16
@@ -24,10 +24,10 @@ class Fingerprint(NamedTuple):
     def difference(self, other: Fingerprint) -> tuple[str, str]:
         """What to say of this one and of another, so that one sees how they differ."""
         if self.files != other.files:
-            return counted(self.files, "file"), f"{other.files:,}"
+            return plural(self.files, "file"), f"{other.files:,}"
         if self.bytes != other.bytes:
-            return counted(self.bytes, "byte"), f"{other.bytes:,}"
-        return f"other content in the same {counted(self.bytes, 'byte')}", "the content that it had"
+            return plural(self.bytes, "byte"), f"{other.bytes:,}"
+        return f"other content in the same {plural(self.bytes, 'byte')}", "the content that it had"
 
 
 def fingerprint(path: Path) -> Fingerprint:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from throughtime._words import counted
-from throughtime.cli._mistakes import listed
-from throughtime.cli.tables._layout import CATEGORY, NUMBER, Column, Layout
-from throughtime.cli.tables._survey import Survey
+from throughtime._text import plural
+from throughtime.cli._user_errors import listed
+from throughtime.cli.tables._column_stats import Survey
+from throughtime.cli.tables._schema import CATEGORY, NUMBER, Column, Layout
 
 
 def missing_cells(found: Survey, layout: Layout) -> dict[str, int]:
@@ -35,4 +35,4 @@ def missing_line(found: Survey, layout: Layout) -> str:
         done.append("a category is read as one never seen")
     cells = found.rows * len({column.name for column in (*layout.inputs, *layout.targets)})
     names = listed([f"{name} {count:,}" for name, count in counts.items()])
-    return f"Missing: {sum(counts.values()):,} of {counted(cells, 'cell')} ({names}); {', '.join(done)}."
+    return f"Missing: {sum(counts.values()):,} of {plural(cells, 'cell')} ({names}); {', '.join(done)}."

@@ -16,9 +16,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from throughtime._words import counted
+from throughtime._text import plural
 from throughtime.cli._archives import open_archive
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables._bounds import (
     PIECE_BYTES,
     check_cells,
@@ -26,7 +26,7 @@ from throughtime.cli.tables._bounds import (
     check_expanded,
     counted_briefly,
 )
-from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
+from throughtime.cli.tables._table import CELLS, File, RowChunk, Values, check_columns
 
 LENGTHS = "lengths"
 # What the column with the numbers of the sequences is called.
@@ -90,7 +90,7 @@ class NpzTable(File):
         if not self.by_step:
             self._refuse(f"no array by step among {', '.join(self.headers)}")
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[RowChunk]:
         """The steps of some sequences at a time: a sequence is never cut."""
         with self._guarded(), open_archive(self.path) as archive:
             streams = {name: _Stream(archive, name, self.headers[name]) for name in self.by_step}
@@ -113,7 +113,7 @@ class NpzTable(File):
                     columns[name] = np.repeat(_plain(values[done:until]), lengths)
                 count = int(lengths.sum())
                 if count:
-                    yield Piece(columns, np.arange(row, row + count))
+                    yield RowChunk(columns, np.arange(row, row + count))
                 done, row = until, row + count
 
     def _row_bytes(self) -> int:
@@ -204,7 +204,7 @@ class NpzTable(File):
             width = math.prod(shape[2:])
             return [name] if len(shape) == 2 else [f"{name}_{place}" for place in range(width)]
         if shape[0] != self.lengths.sum():
-            held = f"{counted(len(self.lengths), 'sequence')} of {counted(int(self.lengths.sum()), 'step')}"
+            held = f"{plural(len(self.lengths), 'sequence')} of {plural(int(self.lengths.sum()), 'step')}"
             self._refuse(f"`{name}` of shape {shape} with {held}")
         return [name] if len(shape) == 1 else [f"{name}_{place}" for place in range(math.prod(shape[1:]))]
 

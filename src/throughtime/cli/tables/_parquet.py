@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables._arrow import UNREADABLE, plain
 from throughtime.cli.tables._bounds import check_cells, check_column_count
-from throughtime.cli.tables._table import CELLS, File, Piece, Values, check_columns
+from throughtime.cli.tables._table import CELLS, File, RowChunk, Values, check_columns
 
 
 class ParquetTable(File):
@@ -27,12 +27,12 @@ class ParquetTable(File):
         check_columns(path, self.columns)
         check_cells(path, file.metadata.num_rows, len(self.columns))
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[RowChunk]:
         """The rows, counted from 1."""
         first = 1
         for batch in self._batches():
             columns = {name: self._readable(name, batch.column(place)) for place, name in enumerate(self.columns)}
-            yield Piece(columns, np.arange(first, first + batch.num_rows))
+            yield RowChunk(columns, np.arange(first, first + batch.num_rows))
             first += batch.num_rows
 
     def _batches(self) -> Iterator[Any]:

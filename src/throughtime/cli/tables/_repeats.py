@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from throughtime.cli.tables._table import Table, Values, is_number
-from throughtime.cli.tables._times import instants
+from throughtime.cli.tables._timestamps import instants
 
 # Series told apart, at most.
 MOST = 20_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from throughtime.cli._options import Columns as Said
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, TAG
-from throughtime.cli.tables._layout import Layout
-from throughtime.cli.tables._survey import Facts, Survey
+from throughtime.cli.tables._column_stats import Facts, Survey
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, TAG
+from throughtime.cli.tables._schema import Layout
 from throughtime.cli.tables._table import Table
 
 # In fewer rows, or sequences, such a pattern is met by chance.

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from throughtime._file_limits import NAME_CHARACTERS
-from throughtime.cli._mistakes import refuse
+from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables._bounds import check_column_count
 
 # Cells in one piece: large enough for numpy to be quick, small enough to forget about.
@@ -26,7 +26,7 @@ UNKNOWN = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowChunk:
     """Some rows of a table: columns of text (object arrays) or numbers, and the `lines` at which the rows stood."""
 
     columns: dict[str, Values]
@@ -65,7 +65,7 @@ class Table(Protocol):
     # Sequences that have a name but no step, as far as the table has been read: there is nothing in them to learn.
     empty: int
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[RowChunk]:
         """The rows from first to last, some at a time."""
         ...
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 
-from throughtime._words import counted
-from throughtime.cli._mistakes import refuse
+from throughtime._text import plural
 from throughtime.cli._options import Columns as Said
-from throughtime.cli.tables._guess import ORDER_NAMES
-from throughtime.cli.tables._survey import Survey
+from throughtime.cli._user_errors import refuse
+from throughtime.cli.tables._column_stats import Survey
+from throughtime.cli.tables._infer_roles import ORDER_NAMES
 from throughtime.cli.tables._table import is_number
-from throughtime.cli.tables._times import date_of
+from throughtime.cli.tables._timestamps import date_of
 
 # Fewer columns whose names count up may as well be the channels of one step.
 LEAST_LIKE = 20
@@ -30,7 +30,7 @@ def check_not_wide(found: Survey, said: Said) -> None:
         return
     refuse(
         f"{found.table.path} seems to have one row a series",
-        got=f"{counted(found.rows, 'row')} with {len(like):,} columns `{like[0]}` to `{like[-1]}` of one kind",
+        got=f"{plural(found.rows, 'row')} with {len(like):,} columns `{like[0]}` to `{like[-1]}` of one kind",
         expected="one row a step, with a column that names the sequence",
         fix="Give it as an NPZ file (`x` [series, steps], `lengths`, `label`), or turn its columns into rows (melt in "
         "pandas). If its rows are steps and these columns channels, say `--task forecast`, `--task tag` or "

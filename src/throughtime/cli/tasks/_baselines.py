@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from throughtime._words import counted
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG
+from throughtime._text import plural
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG
 from throughtime.cli.tasks._examples import Example, Examples, answers, last_known
 from throughtime.cli.tasks._parts import TRAINING
 
@@ -79,7 +79,7 @@ def _naive(learned: Sequence[Example], asked: Sequence[Example], horizon: int) -
     rules = [Baseline("last value", naive_error(asked, horizon, 1), "saying that nothing changes")]
     season = season_of(learned, horizon)
     if season is not None:
-        says = f"repeating the values of {counted(season, 'step')} before"
+        says = f"repeating the values of {plural(season, 'step')} before"
         rules.append(Baseline(f"seasonal naive, period {season}", naive_error(asked, horizon, season), says))
     return min(rules, key=lambda rule: rule.value)
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime._words import counted
-from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables import Column, Layout, Piece, Rows, Table, rows_of
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
-from throughtime.cli.tables._layout import CATEGORY, NUMBER, TEXT
-from throughtime.cli.tables._rows import cut_piece, sorted_rows
+from throughtime._text import plural
+from throughtime.cli._user_errors import refuse
+from throughtime.cli.tables import Column, Layout, RowChunk, Rows, Table, rows_of
+from throughtime.cli.tables._group_rows import cut_piece, sorted_rows
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
+from throughtime.cli.tables._schema import CATEGORY, NUMBER, TEXT
 from throughtime.cli.tables._table import Values
 from throughtime.cli.tasks._parts import (
     BY_TIME,
@@ -114,7 +114,7 @@ def sequences(table: Table, layout: Layout, *, together: bool = True) -> Iterato
 def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) -> Examples:
     """Read everything, hold a part out, fit the columns on the rest."""
     names: list[str] = []
-    pieces: list[Piece] = []
+    pieces: list[RowChunk] = []
     said: list[str] = []
     for rows in sequences(table, layout, together=together):
         if len(rows):
@@ -147,7 +147,7 @@ def read_examples(table: Table, layout: Layout, *, together: bool, seed: int) ->
     )
 
 
-def _unlearned(table: Table, fitted: Layout, learned: list[Piece]) -> set[str]:
+def _unlearned(table: Table, fitted: Layout, learned: list[RowChunk]) -> set[str]:
     """Classes that are not in the training part; a target of one class only is a mistake."""
     if fitted.task not in (CLASSIFY, TAG):
         return set()
@@ -188,14 +188,14 @@ def _unused(table: Table, layout: Layout) -> tuple[str, ...]:
     return tuple(name for name in table.columns if name not in used)
 
 
-def _is_cut_by_time(layout: Layout, pieces: list[Piece]) -> bool:
+def _is_cut_by_time(layout: Layout, pieces: list[RowChunk]) -> bool:
     """Whether each sequence is divided: a few series to forecast, or one long sequence of tags."""
     if layout.task == FORECAST:
         return len(pieces) < FEW
     return layout.task == TAG and len(pieces) == 1 and len(pieces[0]) >= FEWEST_STEPS
 
 
-def _divided_by_time(table: Table, layout: Layout, names: list[str], pieces: list[Piece]) -> Examples:
+def _divided_by_time(table: Table, layout: Layout, names: list[str], pieces: list[RowChunk]) -> Examples:
     """The last tenth of each sequence is the test part, the tenth before it the validation part.
 
     A forecast reads what came before a part, which does not count there; tags are read from both sides, so that
@@ -205,7 +205,7 @@ def _divided_by_time(table: Table, layout: Layout, names: list[str], pieces: lis
     if min(cut.validation for cut in cuts) < 2:
         refuse(
             f"{table.path} is too short to forecast",
-            got=f"a sequence of {counted(min(map(len, pieces)), 'step')}",
+            got=f"a sequence of {plural(min(map(len, pieces)), 'step')}",
             expected="at least 4, and better hundreds",
             fix="Give longer sequences.",
         )
@@ -258,7 +258,7 @@ def last_known(targets: Tensor) -> Tensor:
     return targets[..., targets.shape[-1] // 2 :]
 
 
-def example_of(piece: Piece, layout: Layout, table: Table) -> Example:
+def example_of(piece: RowChunk, layout: Layout, table: Table) -> Example:
     """One sequence: inputs [T, F] and, by the task, a class, tags [T], values [T, 2 * D] or the ids of a text [U]."""
     inputs = torch.from_numpy(inputs_of(piece, layout, table))
     if layout.task == GENERATE:
@@ -286,7 +286,7 @@ def _filled(values: Values) -> Values:
     return np.where(places < 0, np.float32(0), found)
 
 
-def inputs_of(piece: Piece, layout: Layout, table: Table) -> Values:
+def inputs_of(piece: RowChunk, layout: Layout, table: Table) -> Values:
     """The inputs of one sequence: numbers first, then categories by their places; a text is its ids [T]."""
     column = layout.inputs[0]
     if column.kind == TEXT:
@@ -299,7 +299,7 @@ def inputs_of(piece: Piece, layout: Layout, table: Table) -> Values:
     return np.stack([*numbers, *(place.astype(np.float32) for place in places)], 1)
 
 
-def _kept(piece: Piece, layout: Layout, table: Table) -> Piece:
+def _kept(piece: RowChunk, layout: Layout, table: Table) -> RowChunk:
     """The columns that are needed, numbers as numbers: what is kept of a file while it is read."""
     columns = {}
     for column in (*layout.inputs, *layout.targets):
@@ -314,16 +314,16 @@ def _kept(piece: Piece, layout: Layout, table: Table) -> Piece:
                 _check_steady(
                     texts, column.name, piece, table, "one class for each sequence", "Correct it, or say `--task tag`."
                 )
-    return Piece(columns, piece.lines)
+    return RowChunk(columns, piece.lines)
 
 
-def _check_no_gap(texts: Values, column: Column, piece: Piece, table: Table) -> None:
+def _check_no_gap(texts: Values, column: Column, piece: RowChunk, table: Table) -> None:
     gaps = [line for line, text in zip(piece.lines, texts, strict=True) if not text]
     if gaps:
         _refuse_gap(gaps[0], column, table, "the class, since it is the target")
 
 
-def _check_steady(texts: Values, name: str, piece: Piece, table: Table, expected: str, fix: str) -> None:
+def _check_steady(texts: Values, name: str, piece: RowChunk, table: Table, expected: str, fix: str) -> None:
     """The rows of a sequence agree."""
     changes = np.flatnonzero(texts[1:] != texts[:-1])
     if len(changes):
@@ -345,7 +345,7 @@ def _refuse_gap(line: int, column: Column, table: Table, expected: str) -> NoRet
     )
 
 
-def _said_part(piece: Piece, layout: Layout, table: Table) -> str:
+def _said_part(piece: RowChunk, layout: Layout, table: Table) -> str:
     """What the split column says of a sequence, by its first row."""
     if layout.split is None:
         return TRAINING
@@ -366,7 +366,7 @@ def _said_part(piece: Piece, layout: Layout, table: Table) -> str:
     return part
 
 
-def _fitted(layout: Layout, learned: list[Piece], every: list[Piece]) -> Layout:
+def _fitted(layout: Layout, learned: list[RowChunk], every: list[RowChunk]) -> Layout:
     """The layout with its columns' means and categories; classes may be met in the test only."""
     inputs = tuple(_fit_column(column, learned) for column in layout.inputs)
     known = {column.name: column for column in inputs if column.kind == NUMBER}
@@ -390,10 +390,10 @@ def left_out(table: Table) -> str:
     if not table.empty:
         return ""
     verb = "does" if table.empty == 1 else "do"
-    return f"; {counted(table.empty, 'sequence')} of length 0 {verb} not count"
+    return f"; {plural(table.empty, 'sequence')} of length 0 {verb} not count"
 
 
-def _fit_column(column: Column, pieces: list[Piece]) -> Column:
+def _fit_column(column: Column, pieces: list[RowChunk]) -> Column:
     values = [piece.columns[column.name] for piece in pieces]
     if column.kind == NUMBER:
         numbers = np.concatenate(values)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import throughtime as tt
-from throughtime import _nest
-from throughtime.cli._mistakes import refuse
+from throughtime import _pytree
+from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables import Layout
-from throughtime.cli.tables._layout import NUMBER
+from throughtime.cli.tables._schema import NUMBER
 
 CELLS = {"lstm": "LSTMCell", "gru": "GRUCell", "rnn": "BasicRNNCell"}
 
@@ -85,5 +85,5 @@ def hidden(state: Any) -> Tensor:
     """What a state says to the outside: `h` where it has one, of the last layer where there are several."""
     while isinstance(state, tuple) and not hasattr(state, "_fields"):
         state = state[-1]
-    last: Tensor = state.h if hasattr(state, "h") else _nest.flatten(state)[-1]
+    last: Tensor = state.h if hasattr(state, "h") else _pytree.flatten(state)[-1]
     return last

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from throughtime._words import counted
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
+from throughtime._text import plural
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tasks._baselines import Baseline
 from throughtime.cli.tasks._examples import Examples
 from throughtime.cli.tasks._parts import PARTS, TEST, TRAINING, VALIDATION
@@ -66,16 +66,16 @@ def measured_over(examples: Examples, part: str) -> str:
     """What a figure of a part is measured on."""
     task, steps, count = examples.layout.task, examples.steps(part), examples.count(part)
     if task == GENERATE:
-        return f"{counted(steps, 'character')} of {part} text"
+        return f"{plural(steps, 'character')} of {part} text"
     if task == TRANSLATE:
-        return f"the {counted(steps, 'token')} of {counted(count, f'{part} text')}"
+        return f"the {plural(steps, 'token')} of {plural(count, f'{part} text')}"
     if examples.by_time:
         how = examples.chosen.get(part, "the beginning of each sequence").replace(
             "each", "the" if count == 1 else "each"
         )
-        return f"the {counted(steps, 'step')} of the {part} part ({how})"
-    sequences = counted(count, f"{part} sequence")
-    return sequences if task == CLASSIFY else f"the {counted(steps, 'step')} of {sequences}"
+        return f"the {plural(steps, 'step')} of the {part} part ({how})"
+    sequences = plural(count, f"{part} sequence")
+    return sequences if task == CLASSIFY else f"the {plural(steps, 'step')} of {sequences}"
 
 
 def parts_as_json(examples: Examples) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from throughtime.cli._mistakes import Mistake, refuse
+from throughtime.cli._user_errors import UserError, refuse
 from throughtime.cli.tables import Layout
-from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._models import Shape
 from throughtime.cli.tasks._tasks import make_model
 from throughtime.train._checkpoint import check_weights
 
@@ -33,7 +33,7 @@ def check_fits_weights(layout: Layout, shape: Shape, weights: Path) -> None:
     try:
         check_weights(model, tensors)
     except ValueError as error:
-        raise Mistake(f"{weights}: {error}") from None
+        raise UserError(f"{weights}: {error}") from None
 
 
 def check_fits_memory(layout: Layout, shape: Shape) -> None:

@@ -8,16 +8,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from throughtime.cli.tables import Layout
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
-from throughtime.cli.tasks._generator import Generator, measure_text
-from throughtime.cli.tasks._readers import (
-    Classifier,
-    Forecaster,
-    Shape,
-    Tagger,
-    measure_classes,
-    measure_forecast,
-)
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
+from throughtime.cli.tasks._language_model import Generator, measure_text
+from throughtime.cli.tasks._models import Classifier, Forecaster, Shape, Tagger, measure_classes, measure_forecast
 from throughtime.cli.tasks._translator import Translator, measure_translation
 
 

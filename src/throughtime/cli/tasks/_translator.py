@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import throughtime as tt
 from throughtime.cli.tables import Layout
 from throughtime.cli.tasks._inputs import make_cell
-from throughtime.cli.tasks._readers import Shape
+from throughtime.cli.tasks._models import Shape
 
 WIDTH = 64
 SMOOTHING = 0.1

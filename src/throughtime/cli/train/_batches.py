@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 import throughtime as tt
-from throughtime._words import counted
-from throughtime.cli._mistakes import refuse
-from throughtime.cli.tables._guess import FORECAST, GENERATE, TRANSLATE
+from throughtime._text import plural
+from throughtime.cli._user_errors import refuse
+from throughtime.cli.tables._infer_roles import FORECAST, GENERATE, TRANSLATE
+from throughtime.cli.tasks._defaults import Recipe
 from throughtime.cli.tasks._examples import Example, Examples
 from throughtime.cli.tasks._parts import PARTS, TEST, TRAINING, VALIDATION
-from throughtime.cli.tasks._recipe import Recipe
-from throughtime.train._batches import share_of, side_by_side
-from throughtime.train._workers import this_worker
+from throughtime.train._distributed import this_worker
+from throughtime.train.data._batches import share_of, side_by_side
 
 # A long series is learned in overlapping windows: many short ways back instead of one that never ends.
 WINDOW = 256
@@ -86,7 +86,7 @@ def _streams(examples: Examples, recipe: Recipe) -> Batches:
         part = f", {len(learned):,} of them to learn from" if given >= LEAST_TEXT else ""
         refuse(
             "the text is too short to learn from",
-            got=counted(given, "character") + part,
+            got=plural(given, "character") + part,
             expected=f"at least {LEAST_TEXT:,}, and better a million",
             fix="Give more text.",
         )

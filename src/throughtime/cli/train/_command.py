@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from throughtime.cli._bounds import MOST_LAYERS, check_counts, check_seed
 from throughtime.cli._devices import Device, check_device, use_device
-from throughtime.cli._mistakes import refuse
-from throughtime.cli._numbers import MOST_LAYERS, check_counts, check_seed
 from throughtime.cli._options import Columns, split_names
+from throughtime.cli._user_errors import refuse
 
 
 def train(

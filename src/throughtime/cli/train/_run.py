@@ -17,26 +17,26 @@ from rich.markup import escape
 from rich.text import Text
 
 import throughtime as tt
-from throughtime.cli import _runs
-from throughtime.cli._mistakes import Mistake, refuse
+from throughtime.cli import _run_folder
 from throughtime.cli._options import Columns
+from throughtime.cli._user_errors import UserError, refuse
 from throughtime.cli.tables import Layout, Survey, open_table, survey
 from throughtime.cli.tables._fingerprint import Fingerprint, check_unchanged, fingerprint
-from throughtime.cli.tables._guess import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
-from throughtime.cli.tables._look import look_over
+from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
+from throughtime.cli.tables._infer_schema import look_over
 from throughtime.cli.tables._missing import missing_cells, missing_line
 from throughtime.cli.tasks._baselines import baseline_of
+from throughtime.cli.tasks._defaults import Recipe, default_recipe, default_shape, optimiser, with_patience
 from throughtime.cli.tasks._examples import Example, Examples, check_classes, read_examples
 from throughtime.cli.tasks._inputs import check_cell
+from throughtime.cli.tasks._models import Shape
 from throughtime.cli.tasks._outcome import Outcome, outcome_of, parts_as_json
 from throughtime.cli.tasks._parts import TEST, VALIDATION
-from throughtime.cli.tasks._readers import Shape
-from throughtime.cli.tasks._recipe import Recipe, default_recipe, default_shape, optimiser, with_patience
 from throughtime.cli.tasks._sizes import check_fits_memory, check_fits_weights
 from throughtime.cli.tasks._tasks import TASKS, make_model
-from throughtime.cli.train import _show
+from throughtime.cli.train import _console
 from throughtime.cli.train._batches import batches_of, batches_to_quote, streams_to_measure, windows_of
-from throughtime.cli.train._look import Finished, look_back
+from throughtime.cli.train._report import Finished, look_back
 from throughtime.train._lost_workers import lost_workers_told
 
 LONGEST_HORIZON = 24
@@ -82,8 +82,8 @@ def start(
         check_cell(shape.get("cell"))
         with reading(console, path):
             found, layout, reasons = look_over(path, said)
-        console.print(_show.columns(found, reasons))
-        console.print(_show.task_line(layout))
+        console.print(_console.columns(found, reasons))
+        console.print(_console.task_line(layout))
         for line in filter(None, [missing_line(found, layout), *found.notes]):
             console.print(Text(line), soft_wrap=True)
         _check_target(found, layout)
@@ -109,9 +109,9 @@ def start(
 def _check_out(out: Path, console: Console) -> None:
     """The folder is free; of one that another training writes to, say so."""
     with ExitStack() as held:
-        if (out / _runs.LOCK).exists():
-            held.enter_context(_runs.locked(out, _warning_on(console)))
-        _runs.check_free(out)
+        if (out / _run_folder.LOCK).exists():
+            held.enter_context(_run_folder.locked(out, _warning_on(console)))
+        _run_folder.check_free(out)
 
 
 def reading(console: Console, path: Path) -> AbstractContextManager[Any]:
@@ -149,15 +149,15 @@ def check(plan: Plan, examples: Examples, learned: list[Example]) -> None:
     try:
         batches_of(examples, learned, plan.recipe, plan.seed)
     except ValueError as error:
-        raise Mistake(str(error)) from None
+        raise UserError(str(error)) from None
 
 
 def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker, held: ExitStack, console: Console) -> Path:
     """A folder with `run.json` in it, the same for all workers: the first one chooses, makes and locks it."""
     chosen = [Path()]
     if worker.is_first:
-        chosen = [_runs.new_folder(out, plan.file.stem, held, _warning_on(console))]
-        _runs.write_run(chosen[0], as_json(plan))
+        chosen = [_run_folder.new_folder(out, plan.file.stem, held, _warning_on(console))]
+        _run_folder.write_run(chosen[0], as_json(plan))
     if worker.size > 1:
         torch.distributed.broadcast_object_list(chosen, src=0)
     return chosen[0]
@@ -172,10 +172,10 @@ def go_on(folder: Path, device: torch.device) -> None:
     """Resume the run in a folder: the same file, the same choices, from its last checkpoint."""
     with tt.train.workers(device=device) as worker, ExitStack() as held:
         console = Console(highlight=False, quiet=not worker.is_first)
-        _runs.check_run(folder)
+        _run_folder.check_run(folder)
         if worker.is_first:
-            held.enter_context(_runs.locked(folder, _warning_on(console)))
-        values = _runs.read_run(folder)
+            held.enter_context(_run_folder.locked(folder, _warning_on(console)))
+        values = _run_folder.read_run(folder)
         plan = from_json(values)
         if plan.parts is None:
             refuse(
@@ -190,7 +190,7 @@ def go_on(folder: Path, device: torch.device) -> None:
             expected, fix = "the file that it learns from", "Bring it back."
             refuse(f"{folder} cannot go on", got=f"no {plan.file}", expected=expected, fix=fix)
         check_unchanged(plan.file, plan.data)
-        examples = read_again(plan)
+        examples = reread(plan)
         if examples.layout != plan.layout:
             refuse(
                 f"{plan.file.name} has changed since the run began",
@@ -200,7 +200,7 @@ def go_on(folder: Path, device: torch.device) -> None:
             )
         checkpoint = tt.train.latest_checkpoint(folder)
         if checkpoint is not None:
-            check_fits_weights(plan.layout, plan.shape, checkpoint / _runs.WEIGHTS)
+            check_fits_weights(plan.layout, plan.shape, checkpoint / _run_folder.WEIGHTS)
         check_fits_memory(plan.layout, plan.shape)
         with saying_how_to_go_on(console, folder):
             run(console, folder, plan, examples, worker)
@@ -233,7 +233,7 @@ def _same_workers() -> str:
     return f"torchrun --nproc-per-node {os.environ.get('LOCAL_WORLD_SIZE', '1')}{several}"
 
 
-def read_again(plan: Plan) -> Examples:
+def reread(plan: Plan) -> Examples:
     """The examples of a run that began before, by the roles that its columns had then, whatever one would guess now."""
     table, layout = open_table(plan.file), plan.layout.unfitted()
     layout.check(table.columns, plan.file, with_targets=True)
@@ -250,7 +250,7 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
     model = make_model(plan.layout, plan.shape).to(worker.device)
     batches = batches_of(examples, windows_of(examples), plan.recipe, plan.seed)
     adam, schedule = optimiser(model, plan.recipe, batches.steps)
-    console.print(_show.choices(model, examples, plan.shape, plan.recipe))
+    console.print(_console.choices(model, examples, plan.shape, plan.recipe))
     task = TASKS[plan.layout.task]
     chooses = batches.validation is not None
     try:
@@ -270,24 +270,24 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
             # Without a validation part the last weights are kept: the training loss says nothing of which are best.
             patience=plan.recipe.patience if chooses else None,
             keep_best=chooses,
-            watchers=[tt.train.Progress(console, mark_best=chooses)],
+            callbacks=[tt.train.Progress(console, mark_best=chooses)],
         )
         # All workers take part. With the weights that are kept, and after everything has been chosen.
         quoted = batches_to_quote(examples, batches)
         values = tt.train.evaluate(model, task.measure, quoted, truncate=plan.recipe.truncate)
     except tt.InvalidArgumentError as error:
-        raise Mistake(str(error)) from None
+        raise UserError(str(error)) from None
     if not worker.is_first:
         return
-    tt.train.save_weights(model, folder / _runs.WEIGHTS)
+    tt.train.save_weights(model, folder / _run_folder.WEIGHTS)
     text = examples.text.get(examples.measured_on)
     asked = None if text is None else streams_to_measure(text).targets
     outcome = outcome_of(examples, values, baseline_of(examples, plan.shape.horizon, asked))
-    _runs.write_run(folder, {**as_json(plan), **_results(history, outcome, values, chooses=chooses)})
+    _run_folder.write_run(folder, {**as_json(plan), **_results(history, outcome, values, chooses=chooses)})
     seconds = sum(epoch.seconds for epoch in history.epochs)
-    said = outcome.said(_show.took(seconds))
+    said = outcome.said(_console.took(seconds))
     kept = kept_epoch(history, chooses=chooses)
-    look_back(folder / _runs.REPORT, plan, model, examples, Finished(history, kept, outcome, said))
+    look_back(folder / _run_folder.REPORT, plan, model, examples, Finished(history, kept, outcome, said))
     say_outcome(console, folder, said, plan.layout.task, is_better=outcome.is_better)
 
 
@@ -316,7 +316,7 @@ def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_b
     before, figure, after = outcome.split("**")
     told = Text.assemble("\n", before, (figure, "bold green" if is_better else "bold yellow"), after)
     console.print(told, soft_wrap=True)
-    console.print(Text.assemble("Report: ", (str(folder / _runs.REPORT), "bold")), soft_wrap=True)
+    console.print(Text.assemble("Report: ", (str(folder / _run_folder.REPORT), "bold")), soft_wrap=True)
     writes = {GENERATE: "decode {} TEXT", TRANSLATE: "decode {} TEXT, or predict {} NEW-FILE"}
     use = writes.get(task, "predict {} NEW-FILE").replace("{}", str(folder))
     console.print(Text(f"Next:   throughtime {use}"), soft_wrap=True)

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from throughtime._errors import problem
-from throughtime.interop.checkpoints._bundle import Bundle
-from throughtime.interop.checkpoints._locate import locate
-from throughtime.interop.checkpoints._slices import Shape
+from throughtime.interop.checkpoints._partitioned_variables import Shape
+from throughtime.interop.checkpoints._resolve_path import locate
+from throughtime.interop.checkpoints._v1_saved_slices import SavedSlices
+from throughtime.interop.checkpoints._v2_tensor_bundle import Bundle
 from throughtime.interop.checkpoints._variable import Value, Variable
-from throughtime.interop.checkpoints._version1 import SavedSlices
 
 
 class TFCheckpoint(Mapping[str, Value]):

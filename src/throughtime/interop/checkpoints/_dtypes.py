@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from throughtime.interop.checkpoints._damage import Damaged
+from throughtime.interop.checkpoints._corruption import Damaged
 
 
 class DType(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from throughtime.interop.checkpoints._checkpoint import TFCheckpoint
-from throughtime.interop.checkpoints._damage import explained
-from throughtime.interop.checkpoints._wire import Message
+from throughtime.interop.checkpoints._corruption import explained
+from throughtime.interop.checkpoints._protobuf import Message
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 

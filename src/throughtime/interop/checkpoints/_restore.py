@@ -10,12 +10,12 @@ from torch import Tensor
 
 from throughtime._errors import check_flag, problem
 from throughtime._tensors import is_lazy
-from throughtime._words import counted
+from throughtime._text import plural
 from throughtime.interop.checkpoints._checkpoint import TFCheckpoint, nearest
 from throughtime.interop.checkpoints._dtypes import by_name
-from throughtime.interop.checkpoints._fit import misfits
 from throughtime.interop.checkpoints._matching import Match, match, names_in, other_scopes
-from throughtime.interop.checkpoints._targets import Place, Targets, targets
+from throughtime.interop.checkpoints._parameter_names import ParameterSlot, Targets, targets
+from throughtime.interop.checkpoints._shape_checks import misfits
 
 # Lines of a message; of more, how many there are.
 _MOST = 12
@@ -48,7 +48,7 @@ class Restored:
             "of other parts": self.unused,
         }
         rest = [f"{len(names)} {kind} ({_some(names)})" for kind, names in kinds.items() if names]
-        loaded = f"{counted(len(self.loaded), 'variable')} loaded"
+        loaded = f"{plural(len(self.loaded), 'variable')} loaded"
         return f"{loaded}; left alone: {', '.join(rest)}" if rest else loaded
 
 
@@ -98,7 +98,7 @@ def load_tf_checkpoint(target: Any, checkpoint: Any, scope: str | None = None, *
     return Restored(matched.found, matched.missing, matched.unexpected, matched.optimizer, matched.unused)
 
 
-def _assign(place: Place, value: Tensor) -> None:
+def _assign(place: ParameterSlot, value: Tensor) -> None:
     parameter: Any = place.parameter
     value = place.in_torch(value)
     with torch.inference_mode(False), torch.no_grad():

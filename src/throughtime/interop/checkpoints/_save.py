@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime._atomic_files import whole
 from throughtime._errors import problem, type_name
-from throughtime._files import whole
-from throughtime.interop.checkpoints._bundle import VERSION
 from throughtime.interop.checkpoints._crc32c import crc32c, masked
 from throughtime.interop.checkpoints._dtypes import DType, by_torch
-from throughtime.interop.checkpoints._locate import STATE, read_state
-from throughtime.interop.checkpoints._table_of import table_of
-from throughtime.interop.checkpoints._targets import check_built, targets
-from throughtime.interop.checkpoints._wire import field, fixed
+from throughtime.interop.checkpoints._parameter_names import check_built, targets
+from throughtime.interop.checkpoints._protobuf import field, fixed
+from throughtime.interop.checkpoints._resolve_path import STATE, read_state
+from throughtime.interop.checkpoints._sstable_writer import table_of
+from throughtime.interop.checkpoints._v2_tensor_bundle import VERSION
 
 _SHARD = "data-00000-of-00001"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from throughtime._file_limits import BLOCK_BYTES
-from throughtime.interop.checkpoints._damage import Damaged
-from throughtime.interop.checkpoints._wire import read_varint
+from throughtime.interop.checkpoints._corruption import Damaged
+from throughtime.interop.checkpoints._protobuf import read_varint
 
 # A copy of 64 bytes takes three: nothing grows more.
 _GROWTH = 22

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from throughtime.interop.checkpoints._damage import Damaged
-from throughtime.interop.checkpoints._slices import Shape, check_rank
-from throughtime.interop.checkpoints._wire import Message
+from throughtime.interop.checkpoints._corruption import Damaged
+from throughtime.interop.checkpoints._partitioned_variables import Shape, check_rank
+from throughtime.interop.checkpoints._protobuf import Message
 
 # Numbers of a variable are counted in 64 bits with a sign.
 MOST_NUMBERS = 2**63 - 1

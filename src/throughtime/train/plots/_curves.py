@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from throughtime._words import counted
-from throughtime.train._records import History
+from throughtime._text import plural
+from throughtime.train._history import History
 from throughtime.train.plots._style import BLUE, GREEN, RED, SOFT, VIOLET, calm, curve, legend, new_figure
-from throughtime.train.report._numbers import Times, histogram, share, usual_times, whole_lengths
+from throughtime.train.report._downsample import Times, histogram, share, usual_times, whole_lengths
 from throughtime.train.report._report import checked_forecast
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def lengths(lengths: Any, *, padding: float | None = None) -> Figure:
     # A bar of whole numbers begins half a step before the first of them: one of a single length stands above it.
     axes.bar(np.array(edges[:-1]) - 0.5, counts, width=np.diff(edges) * 0.92, align="edge", color=BLUE, alpha=0.85)
     spare = "" if padding is None else f", {100 * padding:.1f} % padding"
-    title = f"{counted(len(whole), 'sequence')}, {counted(int(whole.sum()), 'step')}{spare}"
+    title = f"{plural(len(whole), 'sequence')}, {plural(int(whole.sum()), 'step')}{spare}"
     calm(axes, title, "steps", "sequences", whole="both")
     if len(counts) == 1:
         axes.set_xticks(edges[:1])

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from throughtime import _html
+from throughtime._atomic_files import whole
 from throughtime._errors import problem
-from throughtime._files import whole
-from throughtime.train._records import Epoch, History, Step
-from throughtime.train.report._numbers import (
+from throughtime.train._history import Epoch, History, Step
+from throughtime.train.report._downsample import (
     POINTS,
     as_array,
     confusions,
@@ -33,7 +33,7 @@ from throughtime.train.report._numbers import (
     usual_times,
     whole_lengths,
 )
-from throughtime.train.report._verdict import gradient_verdict
+from throughtime.train.report._gradient_summary import gradient_verdict
 
 PARTS = ("training", "validation", "test")
 

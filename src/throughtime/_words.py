@@ -1,6 +1,0 @@
-"""Numbers as they are said."""
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 step`, `1,000 steps`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

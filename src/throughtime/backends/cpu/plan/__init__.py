@@ -1,0 +1,1 @@
+"""From a loop program to the plan of its kernel."""

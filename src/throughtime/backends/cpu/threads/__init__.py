@@ -1,0 +1,1 @@
+"""How many threads run a kernel, and which rows each gets."""

@@ -1,0 +1,102 @@
+"""How many threads walk through a shard of rows: one, or several side by side.
+
+One that has its rows for itself waits for nobody. But it goes through all matrices at every step, and of few rows that
+is all it does. Several share the matrix, but have to meet. What both ways take is estimated, with figures that fit two
+processors of one kind and 16 of another; what it takes to meet differs too much for that, and is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from throughtime.backends.cpu.plan.kernel_plan import KernelPlan
+from throughtime.backends.cpu.threads.partition import MULTIPLY_ADD, NUMBER, multiply_adds, numbers
+from throughtime.native.threads.barrier import barrier_nanoseconds
+
+_NEAR, _FAR, _CROWDED = 0.036, 0.07, 0.004
+"""Nanoseconds for a multiply-add of however few rows, if one waits for the matrix: from a near cache, or from a far
+one, where every thread is in the way of the others."""
+_MEETING, _CROWDED_MEETING = 2.0, 3.0
+"""Times the time to meet, in the only shard and in one of several: members miss in their caches what others wrote."""
+_MOST_MEMBERS = 8
+_WORTH_MEETING = 1.1
+"""How much faster several must be."""
+
+
+class ThreadLayout(NamedTuple):
+    """So many shards, each for so many threads."""
+
+    shards: int
+    members: int
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step does for one row.
+
+    That is: multiply-adds with matrices of so many bytes, those that run ahead of the loop, other numbers; and after
+    how many stages threads that walk side by side have to meet.
+    """
+
+    multiply_adds: int
+    matrix_bytes: int
+    ahead: int
+    numbers: int
+    stages: int
+
+    def crew(self, rows: int, shards: int, threads: int, *, helped: bool) -> ThreadLayout:
+        """Who should walk where one thread for each of so many shards, and `helped` or not, is the other way."""
+        chosen = ThreadLayout(shards, 1)
+        if not self.multiply_adds:
+            return chosen
+        least = self.nanoseconds(rows, chosen, helped=helped) / _WORTH_MEETING
+        members = 2
+        while members <= min(threads, _MOST_MEMBERS):
+            crew = ThreadLayout(min(threads // members, rows), members)
+            taken = self.nanoseconds(rows, crew)
+            # To meet is measured only where it matters.
+            if taken < least and (taken := taken + self._meetings(crew)) < least:
+                chosen, least = crew, taken
+            members *= 2
+        return chosen
+
+    def nanoseconds(self, rows: int, crew: ThreadLayout, *, helped: bool = False) -> float:
+        """About how long a step takes without meetings; what runs ahead is somebody else's if the crew is `helped`."""
+        shards, members = crew
+        each = -(-rows // shards)
+        is_near = self.matrix_bytes <= members * near_bytes()
+        product = (
+            max(MULTIPLY_ADD * each, _NEAR if is_near else _FAR + _CROWDED * shards * members) * self.multiply_adds
+        )
+        ahead = 0.0 if helped else MULTIPLY_ADD * each * self.ahead
+        pointwise = NUMBER * self.numbers * -(-each // members)
+        return (product + ahead) / members + pointwise
+
+    def _meetings(self, crew: ThreadLayout) -> float:
+        factor = _MEETING if crew.shards == 1 else _CROWDED_MEETING
+        return factor * barrier_nanoseconds(crew.members) * self.stages
+
+
+def step_cost_of(plan: KernelPlan) -> StepCost:
+    """The work of a plan."""
+    program, ahead = plan.program, plan.program.ahead
+    return StepCost(
+        multiply_adds=multiply_adds(program),
+        matrix_bytes=sum(matrix.rows * matrix.columns * matrix.dtype.itemsize for matrix in program.matrices),
+        ahead=0 if ahead is None else multiply_adds(ahead.program),
+        numbers=numbers(program),
+        stages=len(plan.stages),
+    )
+
+
+@cache
+def near_bytes() -> int:
+    """What a thread keeps near of its matrices: three quarters of the second cache of a processor."""
+    told = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+    try:
+        return 3 * 1024 * int(told.read_text().strip().removesuffix("K")) // 4
+    except (OSError, ValueError):
+        return 3 << 18

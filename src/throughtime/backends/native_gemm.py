@@ -1,0 +1,65 @@
+"""Products outside of loops by machine code, beside kernels: sums over rows, and all rows times matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from throughtime.layout.previous_step import PreviousStep
+from throughtime.native.gemm import rows_times_matrix, weight_gradient
+
+_FEW = 1 << 22
+"""Multiplications up to which torch is as fast: there is less to do before it starts."""
+_NARROW = range(2, 9)
+"""Columns with which torch takes about three times as long: an eighth as many multiplications are few then."""
+
+
+def over_rows(
+    g: Sequence[Tensor | PreviousStep], parts: Sequence[Tensor | PreviousStep], sum_parts: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`cat(parts, 1)ᵀ @ cat(g, 1)`, for rows [n, ...] each, and the sum of `g`, or of the parts if it is asked for."""
+    like = g[0].stream if isinstance(g[0], PreviousStep) else g[0]
+    rows, (columns, features) = like.shape[0], [sum([part.shape[1] for part in side]) for side in (g, parts)]
+    product, sums = like.new_empty(features, columns), like.new_empty(features if sum_parts else columns)
+    if not rows or not columns or not features:
+        summed = [part.tensor() if isinstance(part, PreviousStep) else part for part in (parts if sum_parts else g)]
+        return product.zero_(), sums.copy_(torch.cat(summed, 1).sum(0))
+    # As long as they are read.
+    given = [part if isinstance(part, PreviousStep) else _with_rows(part) for part in (*g, *parts)]
+    places = [_placed(part) for part in given]
+    into = {"beside" if sum_parts else "sums": sums.data_ptr()}
+    weight_gradient.weight_gradient(like.dtype, rows, places[: len(g)], places[len(g) :], product.data_ptr(), **into)
+    return product, sums
+
+
+def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """The sum of `rows @ matrix` of every pair, rows [n, ...] each."""
+    count, columns, depth = rows[0].shape[0], matrices[0].shape[1], sum([matrix.shape[0] for matrix in matrices])
+    if out is None:
+        out = rows[0].new_empty(count, columns)
+    alike = {tensor.dtype for tensor in (*rows, *matrices)} == {out.dtype}
+    few = _FEW >> 3 if columns in _NARROW else _FEW
+    if count * columns * depth <= few or not alike:
+        # It also says what is wrong with them.
+        torch.mm(rows[0], matrices[0], out=out)
+        for pair in zip(rows[1:], matrices[1:], strict=True):
+            out.addmm_(*pair)
+        return out
+    # As long as they are read.
+    given, plain = [_with_rows(tensor) for tensor in rows], [matrix.resolve_neg() for matrix in matrices]
+    places = [rows_times_matrix.StridedMatrix(matrix.data_ptr(), *matrix.stride(), *matrix.shape) for matrix in plain]
+    rows_times_matrix.rows_times_matrices(out.dtype, count, [*map(_placed, given)], places, _placed(out))
+    return out
+
+
+def _placed(rows: Tensor | PreviousStep) -> weight_gradient.StridedRows:
+    if isinstance(rows, PreviousStep):
+        return rows.placed()
+    return weight_gradient.StridedRows(rows.data_ptr(), rows.stride(0) * rows.dtype.itemsize, rows.shape[1])
+
+
+def _with_rows(tensor: Tensor) -> Tensor:
+    """The numbers of a row side by side."""
+    return tensor.resolve_neg() if tensor.stride(1) == 1 else tensor.resolve_neg().contiguous()

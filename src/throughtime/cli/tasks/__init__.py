@@ -1,0 +1,1 @@
+"""The tasks a table can be learned for."""

@@ -1,0 +1,1 @@
+"""Step graphs, sections and loop programs, with their verifiers."""

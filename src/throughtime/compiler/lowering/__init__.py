@@ -1,0 +1,1 @@
+"""From the loop of a step graph to a loop program."""

@@ -1,0 +1,1 @@
+"""Rewrites and analyses, one module each."""

@@ -1,0 +1,210 @@
+"""Everything that a step may change while it is traced, put back afterwards.
+
+The step runs on a stand-in, but shares with the cell whatever holds no tensors, so that an object is still the one it
+is compared with; and its functions see what they close over, and global variables. A step that changes any of it is
+refused, and then it must be as it was.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import copy
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import is_
+from typing import Any
+
+import numpy as np
+from torch.utils._pytree import tree_leaves
+
+from throughtime.compiler.errors import Uncompilable
+from throughtime.compiler.guards.fingerprint import CellFingerprint, is_walked, slots_of
+from throughtime.compiler.trace.trace import TracedTensor
+
+_MISSING = object()
+_MEMORY = (bytearray, array.array, np.ndarray)
+
+
+Undo = Callable[[], bool]
+"""Puts something back to what it was; whether there was anything to put back."""
+
+
+@contextlib.contextmanager
+def side_effects_undone(cell: Any) -> Iterator[None]:
+    """What the cell holds, and what its functions see, is afterwards what it was before."""
+    undo: list[Undo] = []
+    CellFingerprint(cell, lambda thing: undo.extend(_ways_back(thing))).end_visits()
+    try:
+        yield
+    finally:
+        for put_back in undo:
+            put_back()
+
+
+class OutsideState:
+    """What functions of a cell get at by a name, which is no part of the cell, and may be others' as well.
+
+    A step that changes any of it is refused: nothing else would tell. But not when it is traced for the first time:
+    what a step only remembers it does not change again.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Any]]) -> None:
+        self._things = [(path, thing) for path, thing in named if _is_changeable(thing)]
+        self._first = [_Entries(thing) for _, thing in self._things]
+        self._is_new = True
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """A trace: what it changes is put back. Entries that are new stay, which may be those of another thread."""
+        before = [_Entries(thing) for _, thing in self._things]
+        changed: list[int] = []
+        try:
+            yield
+        finally:
+            changed += [place for place, entries in enumerate(before) if entries.put_back()]
+        again, self._is_new = not self._is_new, False
+        if changed and again:
+            place = changed[0]
+            # A counter that has begun with the first trace ends with the last.
+            before[place].remove(before[place].changed - self._first[place].known.keys())
+            raise Uncompilable(f"a step changes something that is no part of the cell (`{self._things[place][0]}`)")
+
+
+class _Entries:
+    """What there is in a dictionary, an object, a class, or a collection at one moment."""
+
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+        self._undo = _contents(thing) if isinstance(thing, list | deque | set) else None
+        self.known: dict[Any, Any] = {} if self._undo else dict(self._now())
+        # Those of them that were replaced since.
+        self.changed: set[Any] = set()
+
+    def _now(self) -> Any:
+        return self._thing if isinstance(self._thing, dict) else vars(self._thing)
+
+    def put_back(self) -> bool:
+        """Whether anything has changed."""
+        if self._undo is not None:
+            return self._undo()
+        now = dict(self._now())
+        new = [key for key in now if key not in self.known]
+        self.changed = {key for key in self.known if now.get(key, _MISSING) is not self.known[key]}
+        for key in self.changed:
+            self._put(key, self.known[key])
+        # What is traced is of no use to anybody.
+        self.remove(key for key in new if any(isinstance(leaf, TracedTensor) for leaf in tree_leaves(now[key])))
+        return bool(new or self.changed)
+
+    def _put(self, key: Any, value: Any) -> None:
+        if isinstance(self._thing, dict):
+            self._thing[key] = value
+        else:
+            # Past the door of a frozen dataclass.
+            (type if isinstance(self._thing, type) else object).__setattr__(self._thing, key, value)
+
+    def remove(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            if isinstance(self._thing, dict):
+                self._thing.pop(key, None)
+            elif key in vars(self._thing):
+                delattr(self._thing, key)
+
+
+def _ways_back(thing: Any) -> Iterator[Undo]:
+    """For each part of something that can be changed, a function that undoes it; where nothing has, it does nothing."""
+    if isinstance(thing, list | deque | dict | set | bytearray | array.array | np.ndarray):
+        yield _contents(thing)
+    elif isinstance(thing, types.FunctionType):
+        yield _contents(vars(thing))
+        yield from map(_closed_over, thing.__closure__ or ())
+    elif isinstance(thing, type):
+        yield _class_attributes(thing)
+    elif is_walked(thing):
+        if hasattr(thing, "__dict__"):
+            yield _contents(vars(thing))
+        yield from (_slot(thing, name) for name in slots_of(thing))
+
+
+def _is_changeable(thing: Any) -> bool:
+    return isinstance(thing, dict | list | deque | set | type) or (is_walked(thing) and hasattr(thing, "__dict__"))
+
+
+def _contents(thing: Any) -> Undo:
+    if isinstance(thing, _MEMORY):
+        memory: Any = copy.copy(thing)
+        content = bytes(thing)
+
+        def put_memory_back() -> bool:
+            if bytes(thing) == content:
+                return False
+            thing[:] = memory
+            return True
+
+        return put_memory_back
+    parts = list(thing.items() if isinstance(thing, dict) else thing)
+
+    def put_back() -> bool:
+        if isinstance(thing, dict):
+            if _same(thing, [key for key, _ in parts]) and _same(thing.values(), [part for _, part in parts]):
+                return False
+        elif _same(thing, parts):
+            return False
+        thing.clear()
+        thing.update(parts) if isinstance(thing, dict | set) else thing.extend(parts)
+        return True
+
+    return put_back
+
+
+def _closed_over(cell: types.CellType) -> Undo:
+    content = _content(cell)
+
+    def put_back() -> bool:
+        changed = _content(cell) is not content
+        if changed:
+            cell.cell_contents = content
+        return changed
+
+    return put_back
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _class_attributes(kind: type) -> Undo:
+    attributes = dict(vars(kind))
+
+    def put_back() -> bool:
+        changed = [name for name, part in vars(kind).items() if attributes.get(name, _MISSING) is not part]
+        for name in changed:
+            if name in attributes:
+                setattr(kind, name, attributes[name])
+            else:
+                delattr(kind, name)
+        return bool(changed)
+
+    return put_back
+
+
+def _slot(thing: Any, name: str) -> Undo:
+    content = getattr(thing, name, _MISSING)
+
+    def put_back() -> bool:
+        changed = content is not _MISSING and getattr(thing, name, _MISSING) is not content
+        if changed:
+            # Past the door of a frozen dataclass.
+            object.__setattr__(thing, name, content)
+        return changed
+
+    return put_back
+
+
+def _same(things: Any, others: Any) -> bool:
+    return len(things) == len(others) and all(map(is_, things, others))

@@ -1,0 +1,222 @@
+"""What a trace is made from, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from throughtime.compiler.errors import Uncompilable
+from throughtime.compiler.ir.graph import Graph, Value
+from throughtime.compiler.trace.functionalize import Memory, View
+
+StepCall = Callable[[Any, Any, Any], tuple[list[Any], list[Any]]]
+"""`call(cell, inputs, state)`: the leaves of the outputs and of the new state."""
+
+FEW = 2
+"""The smaller number of rows that a step is traced for."""
+MANY = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
+"""The larger one is the first of these that is no size of the cell's own.
+
+They are far enough from the smaller one that a cell which treats small batches differently shows it, and small enough
+to run at once.
+"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A random number generator of the cell: which module it belongs to, on which device."""
+
+    path: str
+    device: torch.device
+
+    def __repr__(self) -> str:
+        return f"generator of {self.path or 'the cell'}"
+
+
+class Seen(NamedTuple):
+    """A tensor in a call: where it had been seen before, by call and place."""
+
+    places: frozenset[tuple[int, int]]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Call(NamedTuple):
+    """A function of torch that a step has called, what it was given, and the leaves of what it has returned."""
+
+    function: Any
+    given: Any
+    returned: tuple[Any, ...]
+
+
+@dataclass
+class Trace:
+    """One step as a graph, and with `differentiate` the gradient of every differentiable thing in it."""
+
+    graph: Graph
+    tensors: list[Value]
+    inputs: list[Value]
+    state: list[Value]
+    outputs: list[Value]
+    new_state: list[Value]
+    # Random numbers that serve a whole sequence: their owners say so by keeping them.
+    once: list[Value]
+    # Cotangents of outputs and new state (None where there is no gradient), and where the backward part begins.
+    output_cotangents: list[Value | None]
+    state_cotangents: list[Value | None]
+    backward_start: int
+    # Gradients of tensors, inputs and state; None where there is none.
+    tensor_gradients: list[Value | None]
+    input_gradients: list[Value | None]
+    state_gradients: list[Value | None]
+    # Values baked into the graph, such as `torch.tensor(3.0)` inside of a step.
+    literals: dict[Value, Tensor]
+    device: torch.device
+    # How many rows it was recorded for.
+    rows: int
+    calls: list[Call]
+    # Whether its gradient is all that there is to know: nothing is detached, or has a gradient of its own.
+    is_plain: bool
+    # Why it cannot be compiled, if the rules about rows do not find a better reason.
+    objection: str | None = None
+
+    @property
+    def begun_with(self) -> tuple[Sequence[Value | None], ...]:
+        """What a step begins with, and its gradient, list by list."""
+        return self.tensors, self.inputs, self.state, self.output_cotangents, self.state_cotangents
+
+    @property
+    def ended_with(self) -> tuple[Sequence[Value | None], ...]:
+        """What is wanted of a step and of its gradient, list by list."""
+        return self.outputs, self.new_state, self.tensor_gradients, self.input_gradients, self.state_gradients
+
+    @property
+    def given(self) -> list[Value]:
+        """All values that no node makes."""
+        cotangents = [value for value in (*self.output_cotangents, *self.state_cotangents) if value is not None]
+        return [*self.tensors, *self.inputs, *self.state, *self.literals, *cotangents]
+
+    @property
+    def results(self) -> list[Value]:
+        """All values that somebody wants."""
+        return [value for values in self.ended_with for value in values if value is not None]
+
+    def resolve(self, change: Callable[[Value], Value]) -> None:
+        """Want other values instead of the results."""
+        self.outputs, self.new_state = [*map(change, self.outputs)], [*map(change, self.new_state)]
+        self.tensor_gradients = _each(change, self.tensor_gradients)
+        self.input_gradients = _each(change, self.input_gradients)
+        self.state_gradients = _each(change, self.state_gradients)
+
+    def on_others(self, graph: Graph, change: Callable[[Value], Value]) -> Trace:
+        """The same trace with another graph, on other values."""
+        found = replace(
+            self,
+            graph=graph,
+            tensors=[*map(change, self.tensors)],
+            inputs=[*map(change, self.inputs)],
+            state=[*map(change, self.state)],
+            once=[*map(change, self.once)],
+            output_cotangents=_each(change, self.output_cotangents),
+            state_cotangents=_each(change, self.state_cotangents),
+            literals={change(value): literal for value, literal in self.literals.items()},
+        )
+        found.resolve(change)
+        return found
+
+
+def _each(change: Callable[[Value], Value], values: Sequence[Value | None]) -> list[Value | None]:
+    return [None if value is None else change(value) for value in values]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What is known of a leaf of the inputs or of the state; a shape of None means that it has no rows at all."""
+
+    shape: tuple[int, ...] | None
+    dtype: torch.dtype
+    device: torch.device
+    name: str
+
+    def zeros(self, rows: int) -> Tensor:
+        """A tensor of so many rows."""
+        shape = () if self.shape is None else (rows, *self.shape)
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True)
+class StepSignature:
+    """How a step is called: structures and leaves of its inputs and state."""
+
+    inputs: Any
+    input_leaves: tuple[Leaf, ...]
+    state: Any
+    state_leaves: tuple[Leaf, ...]
+
+
+ESCAPED = "it keeps a tensor of one step and uses it outside of the step"
+
+
+class TracedTensor(Tensor):
+    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for.
+
+    It looks into a `Memory` through `views`. If somebody keeps it beyond its trace and it was made of numbers alone,
+    torch computes with it as with any other; otherwise its memory is out of reach.
+    """
+
+    held: Tensor
+    owner: object
+    """Whose trace it belongs to."""
+    memory: Memory
+    views: tuple[View, ...]
+
+    @staticmethod
+    def __new__(  # noqa: PYI034
+        cls, inner: Tensor, memory: Memory, views: tuple[View, ...], owner: object, *, requires_grad: bool = False
+    ) -> TracedTensor:
+        made: TracedTensor = Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=inner.device,
+            requires_grad=requires_grad,
+        )
+        made.held, made.memory, made.views, made.owner = inner, memory, views, owner
+        return made
+
+    def shows(self, value: Value) -> TracedTensor:
+        """Note the value that the memory shows here, until it is written to."""
+        self._shown, self._writes = value, self.memory.writes
+        return self
+
+    @property
+    def value(self) -> Value:
+        """What it is in the graph now."""
+        if self._writes != self.memory.writes:
+            self.shows(self.memory.read(self.views))
+        return self._shown
+
+    @property
+    def constant(self) -> bool:
+        """Whether it was made of numbers alone, none of them random."""
+        return self.memory.constant
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Traced({self.value.described})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if all(leaf.constant for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, TracedTensor)):
+            args, kwargs = tree_map_only(TracedTensor, lambda leaf: leaf.held, (args, kwargs or {}))
+            return func(*args, **kwargs)
+        raise Uncompilable(ESCAPED)

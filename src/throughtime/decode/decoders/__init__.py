@@ -1,0 +1,1 @@
+"""Decoders: greedy and sampled, beam search."""

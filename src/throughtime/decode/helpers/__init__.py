@@ -1,0 +1,1 @@
+"""Where the inputs of a decoder come from."""

@@ -1,0 +1,1 @@
+"""Where the rows of a batch are stored: sorted by length, packed by step."""

@@ -1,0 +1,1 @@
+"""Native functions written by hand, the LLVM toolchain they share with generated kernels, and threads."""

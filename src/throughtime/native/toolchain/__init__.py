@@ -1,0 +1,1 @@
+"""From LLVM IR to functions in memory, with a cache on disk."""

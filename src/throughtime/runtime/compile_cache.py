@@ -1,0 +1,212 @@
+"""Programs and executables, compiled once for each structure of a cell and kept."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from throughtime import _pytree
+from throughtime._fork_safety import after_fork
+from throughtime._tensors import records_gradients
+from throughtime.backends.aten.loop import AtenLoop
+from throughtime.backends.checked_cell import CheckedCell
+from throughtime.backends.cpu.loop import CpuLoop, lower
+from throughtime.backends.triton import loop as triton_loop
+from throughtime.compiler import (
+    CellFingerprint,
+    Leaf,
+    Loop,
+    Lowered,
+    Program,
+    StepSignature,
+    Uncompilable,
+    Value,
+    compile_step,
+)
+from throughtime.compiler.passes.pack_saved_values import pack_saved_values
+from throughtime.compiler.passes.sink_into_backward_loop import sink_into_backward_loop
+from throughtime.runtime.forward import Executable
+
+
+class CompileEntry:
+    """What has been found out about one cell structure: its program or why there is none, and executables."""
+
+    def __init__(self, make: Callable[[], Program], pinned: list[Any], *, on_gpu: bool = False) -> None:
+        # Forgotten once it has run: it holds the cell, which is its owner's to keep.
+        self._make: Callable[[], Program] | None = make
+        # Nobody reads these. The structure knows some objects by their identity alone, and as long as they are kept
+        # here, no other object is given the identity of one of them.
+        self._pinned = pinned
+        self._on_gpu = on_gpu
+        self._lock = threading.Lock()
+        self._program: Program | None = None
+        self._refusal: str | None = None
+        self._executables: dict[str, Executable | str] = {}
+
+    def program(self) -> Program | str:
+        """The program, or why there is none."""
+        with self._lock:
+            if self._make is not None:
+                try:
+                    self._program = self._make()
+                except Uncompilable as refusal:
+                    self._refusal = str(refusal)
+                except Exception as defect:
+                    self._refusal = _defect(defect)
+                # Not if somebody has interrupted it: the next call begins again.
+                self._make = None
+        return self._program or self._refusal or ""
+
+    def renew(self) -> None:
+        """In a forked child nobody else is at it any more."""
+        self._lock = threading.Lock()
+
+    def executable(self, name: str) -> Executable | str:
+        """The program on a backend, or why it cannot be there."""
+        program = self.program()
+        if isinstance(program, str):
+            return program
+        with self._lock:
+            if name not in self._executables:
+                try:
+                    self._executables[name] = _compile(program, name, on_gpu=self._on_gpu)
+                except Exception as defect:
+                    self._executables[name] = _defect(defect)
+            return self._executables[name]
+
+
+def _defect(error: Exception) -> str:
+    """Something went wrong that should not: the reference runs the cell all the same, but somebody should know."""
+    reason = f"a defect of the compiler, {type(error).__name__}: {error}"
+    warnings.warn(f"throughtime cannot compile a cell because of {reason}. Please report it.", RuntimeWarning, 2)
+    return reason
+
+
+def _compile(program: Program, name: str, *, on_gpu: bool) -> Executable | str:
+    if name == "cpu":
+        return _compile_kernels(program)
+    loops: list[tuple[Loop, list[Value]]] = [(program.loop, [])]
+    if program.adjoint is not None:
+        loops.append((program.adjoint.loop, program.adjoint.lagged))
+    if name == "aten":
+        return Executable(program, [AtenLoop(loop, on_gpu=on_gpu) for loop, _ in loops])
+    lowered = [triton_loop.lower(loop, lagged) for loop, lagged in loops]
+    for refusal in lowered:
+        if isinstance(refusal, str):
+            return refusal
+    return Executable(program, [triton_loop.TritonLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
+
+
+def _compile_kernels(program: Program) -> Executable | str:
+    """The program on the kernels of the CPU."""
+    refusals: list[str] = []
+    # First with a backward loop that also computes what would otherwise come after it. If kernels cannot do that, they
+    # may still be able to run the loop as it was.
+    for attempt in (sink_into_backward_loop(program), program):
+        whole = pack_saved_values(attempt)
+        lowered = lower(whole)
+        refusals = [refusal for refusal in lowered if isinstance(refusal, str)]
+        if not refusals:
+            return Executable(whole, [CpuLoop(loop) for loop in lowered if isinstance(loop, Lowered)])
+    return refusals[0]
+
+
+_CACHE: OrderedDict[Any, CompileEntry] = OrderedDict()
+_CACHE_SIZE = 512
+_cache_lock = threading.Lock()
+
+
+@after_fork
+def _renew() -> None:
+    global _cache_lock  # noqa: PLW0603
+    _cache_lock = threading.Lock()
+    for compiled in _CACHE.values():
+        compiled.renew()
+
+
+def lookup(
+    step: CheckedCell,
+    anatomy: CellFingerprint,
+    inputs: Any,
+    rows: Sequence[Tensor],
+    state: Any,
+    *,
+    keep_states: bool,
+    differentiate: bool | None,
+) -> CompileEntry:
+    """What is known of a cell with this `anatomy` in a call like this one; the arguments are those of `choose`."""
+    device, leaves = rows[0].device, _pytree.flatten(state)
+    if differentiate is None:
+        tensors = (*rows, *leaves, *anatomy.tensors)
+        differentiate = records_gradients() and any(tensor.requires_grad for tensor in tensors)
+    autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
+    key = (
+        anatomy.structure,
+        tuple((leaf.shape[1:], leaf.ndim, leaf.dtype, leaf.device) for leaf in (*rows, *leaves)),
+        _shape_of_nest(inputs),
+        _shape_of_nest(state),
+        step.dtype,
+        differentiate,
+        keep_states,
+        autocast,
+        torch.get_default_dtype(),
+    )
+    with _cache_lock:
+        found = _CACHE.get(key)
+        if found is not None:
+            _CACHE.move_to_end(key)
+            return found
+        signature = StepSignature(
+            inputs=_pytree.map_leaves(lambda _: None, inputs),
+            input_leaves=_described(rows, inputs, "x"),
+            state=_pytree.map_leaves(lambda _: None, state),
+            state_leaves=_described(leaves, state, "state"),
+        )
+        dtype = step.dtype
+
+        def call(stand_in: Any, step_inputs: Any, step_state: Any) -> tuple[Any, Any]:
+            return CheckedCell(stand_in, step_state, dtype)(step_inputs, step_state)
+
+        cell, train = step.cell, differentiate
+
+        def make() -> Program:
+            return compile_step(cell, anatomy, signature, call, differentiate=train, keep_states=keep_states)
+
+        found = _CACHE[key] = CompileEntry(make, anatomy.kept, on_gpu=device.type == "cuda")
+        if len(_CACHE) > _CACHE_SIZE:
+            _CACHE.popitem(last=False)
+    return found
+
+
+def _described(leaves: Sequence[Tensor], nest: Any, base: str) -> tuple[Leaf, ...]:
+    names = _leaf_names(nest, base)
+    return tuple(
+        Leaf(tuple(leaf.shape[1:]) if leaf.ndim else None, leaf.dtype, leaf.device, name)
+        for leaf, name in zip(leaves, names, strict=True)
+    )
+
+
+def _leaf_names(nest: Any, base: str) -> list[str]:
+    """What to call the leaves of a nest: fields and keys where there are some, else numbers."""
+    if not _pytree.is_nest(nest):
+        return [base]
+    keys = getattr(nest, "_fields", None) or (list(nest) if isinstance(nest, dict) else None)
+    names: list[str] = []
+    for index, child in enumerate(_pytree.children(nest)):
+        below = str(keys[index]) if keys is not None else f"{base}_{index}"
+        names += _leaf_names(child, below if base in ("x", "state") else f"{base}_{below}")
+    return names
+
+
+def _shape_of_nest(nest: Any) -> Any:
+    """The structure of a nest, as a key."""
+    if not _pytree.is_nest(nest):
+        return None
+    keys = tuple(map(str, nest)) if isinstance(nest, dict) else len(nest)
+    return (type(nest), keys, *map(_shape_of_nest, _pytree.children(nest)))

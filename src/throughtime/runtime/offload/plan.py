@@ -1,0 +1,302 @@
+"""What blocks of steps keep for the backward pass when memory is swapped.
+
+There are two kinds of blocks. One sends to the host what it takes a matrix product to find, and finds the rest again
+from that. The other sends next to nothing and repeats the products as well: more work for the device, but a fraction of
+the bytes for the bus. Both kinds take turns, so that neither the bus nor the device has to wait for the other. The last
+blocks stay on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from throughtime._text import plural
+from throughtime.backends.loop_backend import LoopBackend
+from throughtime.backends.torch_codegen import Env
+from throughtime.compiler import Node, Program, Value
+from throughtime.layout.step_layout import StepLayout
+from throughtime.runtime.offload.recompute import Recompute, light_ones
+from throughtime.runtime.offload.transfers import OffloadQueue, is_apart, prefetch, settle
+
+BLOCK_BYTES = 384 * 2**20
+"""What the backward pass needs of a block, at most: three of them are on the device at a time."""
+
+ENOUGH_BYTES = 192 * 2**20
+"""And at least, if there is as much: enough steps for the host to stay ahead of the device, and for the full speed of
+the bus."""
+
+ENOUGH_BLOCKS = 16
+"""Between these, a walk has so many blocks if the bus is slower: while the first one is computed it is idle."""
+
+RESIDENT_BYTES = 256 * 2**20
+"""The last block stays on the device, and those before it as long as they need less than this together: they are needed
+first, when nothing could be back yet."""
+
+BUS_BYTES = 55e9
+"""What the bus carries each way, bytes a second."""
+
+RELIED_ON = 0.88
+"""How much of that is planned with: estimates of kernels are a little high, and who waits for the bus loses more than
+who computes something again."""
+
+FLOPS = {torch.float32: 3.4e14, torch.bfloat16: 7e14, torch.float16: 7e14}
+EXACT_FLOPS = 5e13
+"""Operations a second of large products. All of these were measured on an H200; it is their ratios that decide."""
+
+
+class SaveSet(NamedTuple):
+    """What a block keeps on the host, and how the rest of what its backward pass needs is found from that."""
+
+    values: list[Value]
+    again: Recompute | None
+
+    @property
+    def row_bytes(self) -> int:
+        """What it keeps of a row of a step, in bytes."""
+        return _row_bytes(self.values)
+
+
+class OffloadPlanner:
+    """What blocks keep of what the backward pass of a program needs.
+
+    `stays` is there for all steps anyway: outputs, random numbers, what has no rows. Of the rest a block keeps `most`,
+    all that only a product would lead to, or the `least`, what not even a product leads to. `starts` are the states, by
+    their place, that a block keeps as they were at its first step. `loops` are the compiled loops of the program,
+    forward and backward.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        loops: Sequence[LoopBackend],
+        kept: Sequence[Value],
+        lagged: Sequence[int],
+        *,
+        is_random: bool,
+    ) -> None:
+        self._program, self.loops, self.states = program, loops, program.states
+        self._on_gpu = all(loop.on_gpu for loop in loops)
+        apart = {*program.outputs, *program.drawn.gives, *program.invariant.gives}
+        self.stays = [value for value in kept if value in apart or not value.has_rows]
+        self._rest = rest = [value for value in kept if value not in set(self.stays)]
+        self.row_bytes = _row_bytes(rest)
+        self.most = self.least = SaveSet(rest, None)
+        # What is drawn within a step would be something else the second time.
+        if not is_random:
+            states = {*program.state, *program.new_state}
+            there = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *self.stays, *states}
+            values = [value for value in rest if value not in states]
+            self.most = self._level(light_ones(program, values, there), light=True)
+            self.least = self._level(set(values), light=False)
+        again = [level.again for level in (self.most, self.least) if level.again is not None]
+        self.starts = sorted({*lagged, *(index for one in again for index in one.states)})
+
+    def _level(self, wanted: set[Value], *, light: bool) -> SaveSet:
+        """A block that keeps neither what is wanted nor states that a walk finds, as long as there is a way to them."""
+        program, rest = self._program, self._rest
+
+        def again(walked: Sequence[int]) -> Recompute | None:
+            without = wanted | {program.new_state[index] for index in walked}
+            there = {*self.stays, *(value for value in rest if value not in without)}
+            found = [value for value in rest if value in without]
+            return Recompute.of(program, there, found, walked, on_gpu=self._on_gpu, light=light)
+
+        best, walked = again([]), list[int]()
+        if self._on_gpu:
+            # A state that nobody keeps may still be needed on the way to others.
+            unknown = [index for index, new in enumerate(program.new_state) if new in rest or best is None]
+            # All of them if that is possible, or else one after another.
+            for attempt in ([*unknown], *([index] for index in unknown)):
+                found = None if set(walked).issuperset(attempt) else again(sorted({*walked, *attempt}))
+                if found is not None:
+                    best, walked = found, sorted({*walked, *attempt})
+        return SaveSet(rest if best is None else [value for value in rest if value not in best.gives], best)
+
+    def plan(self, steps: StepLayout, most: int | None, device: torch.device) -> OffloadedChunks | None:
+        """The blocks of a walk, of so many steps at `most`; None if so little is kept that all of it can stay."""
+        smallest = min(BLOCK_BYTES, ENOUGH_BYTES)
+        small = steps.total * self.row_bytes <= RESIDENT_BYTES + smallest
+        if small or steps.row_stride != 1 or not is_apart(device) or _is_captured(device):
+            return None
+        share = self.share_sent(steps.total / len(steps.counts), device)
+        nbytes = (
+            min(BLOCK_BYTES, max(smallest, steps.total * self.row_bytes // ENOUGH_BLOCKS)) if share < 1 else smallest
+        )
+        # A power of two: pinned memory is given out in such pieces.
+        rows = 1 << max(0, (nbytes // self.row_bytes).bit_length() - 1)
+        firsts = cut(steps.counts, rows, most)
+        resident, held = len(firsts) - 1, sum(steps.counts[firsts[-1] :])
+        for first, last in reversed(list(itertools.pairwise(firsts))):
+            held += sum(steps.counts[first:last])
+            if held * self.row_bytes > RESIDENT_BYTES:
+                break
+            resident -= 1
+        return OffloadedChunks(self, device, firsts, resident, share, is_dense=steps.is_full)
+
+    def share_sent(self, rows: float, device: torch.device) -> float:
+        """The share of blocks that keep most, for steps of so many rows: what the bus carries in the meantime."""
+        loop = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
+        least, most = (rows * level.row_bytes / BUS_BYTES for level in (self.least, self.most))
+        again = 0.0 if self.least.again is None else rows * _seconds(self.least.again.products)
+        # Steps that are not recorded are slower than any bus, and exact products may be.
+        if loop is None or most - least <= again or most <= least:
+            return 1.0
+        outside = [*self._program.before.nodes, *self._program.after.nodes]
+        seconds = RELIED_ON * (loop + rows * _seconds(outside))
+        return min(1.0, max(0.0, (seconds - least) / (most - least)))
+
+
+def _is_captured(device: torch.device) -> bool:
+    """Whether a CUDA graph is being captured: it has its memory to itself, and can have none of the host's."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _row_bytes(values: Iterable[Value]) -> int:
+    return sum(value.row_bytes for value in values)
+
+
+def _seconds(nodes: Iterable[Node]) -> float:
+    """What a row takes in products that are computed for all steps at once."""
+    exact = torch.get_float32_matmul_precision() == "highest"
+    rates = {**FLOPS, torch.float32: EXACT_FLOPS} if exact else FLOPS
+    return sum(_flops(node) / rates.get(node.results[0].dtype, EXACT_FLOPS) for node in nodes)
+
+
+def _flops(node: Node) -> int:
+    """Operations of a product for one row."""
+    if node.name != "mm" or not node.results[0].has_rows:
+        return 0
+    inner = node.args[0].shape[-1]
+    return 2 * node.result.row_size * (inner if isinstance(inner, int) else 1)
+
+
+def cut(counts: Sequence[int], rows: int, most: int | None) -> list[int]:
+    """The first steps of blocks of at most so many rows, and at `most` so many steps; a block has at least one."""
+    firsts: list[int] = []
+    held = 0
+    for step, count in enumerate(counts):
+        if not firsts or held + count > rows or (most is not None and step - firsts[-1] >= most):
+            firsts.append(step)
+            held = 0
+        held += count
+    return firsts
+
+
+class OffloadedChunks:
+    """What the blocks of one walk have kept. `firsts` are their first steps."""
+
+    def __init__(
+        self,
+        keeping: OffloadPlanner,
+        device: torch.device,
+        firsts: list[int],
+        resident: int,
+        share: float,
+        *,
+        is_dense: bool,
+    ) -> None:
+        self.keeping, self.firsts, self.is_dense = keeping, firsts, is_dense
+        self._device = device
+        # From this block on they stay on the device.
+        self._resident = resident
+        # Spread evenly, so that the bus always has something to do, and least at the end, so that it is done by then.
+        sent = [int((left + 1) * share) > int(left * share) for left in reversed(range(resident))]
+        self._levels = [keeping.most if most else keeping.least for most in sent]
+        self._levels += [keeping.most if share == 1 else keeping.least] * (len(firsts) - resident)
+        self._tensors: list[Tensor] = []
+
+    def __str__(self) -> str:
+        most, least = (level.row_bytes for level in (self.keeping.most, self.keeping.least))
+        few = sum(level is self.keeping.least for level in self._levels[: self._resident])
+        blocks, wait = plural(len(self.firsts), "block"), "waits" if self._resident == 1 else "wait"
+        said = f"{self._resident} of {blocks} of steps {wait} on the host, {plural(most, 'byte')} a step and row"
+        if most == least or not few:
+            return said
+        kept = f"{least:,}" if least else "none"
+        return f"{said}; {few} of them with {kept}, and the rest is computed again, for all steps at once"
+
+    @contextlib.contextmanager
+    def departures(self) -> Iterator[OffloadQueue]:
+        """The way to the host, for as long as the forward pass runs."""
+        with OffloadQueue(self._device) as departures, self.keeping.loops[0].held():
+            yield departures
+
+    def add(self, block: int, env: Env, starts: Sequence[Tensor], departures: OffloadQueue) -> None:
+        """Keep what a block has computed, and the states that it started from."""
+        here = [env[value].contiguous() for value in self._levels[block].values]
+        here += [starts[index] for index in self.keeping.starts]
+        self._tensors += here if block >= self._resident else departures.send(here)
+
+    def take(self) -> list[Tensor]:
+        """All that is kept; somebody else holds it from now on."""
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            # Hooks see saved tensors, and may read them at once.
+            settle(self._device)
+        tensors, self._tensors = self._tensors, []
+        return tensors
+
+    def returned(self, tensors: Sequence[Tensor]) -> Prefetcher:
+        """What has been taken, on its way back; a context."""
+        return Prefetcher(self, self._levels, tensors, self._device)
+
+
+class Prefetcher:
+    """What the blocks of a walk have kept, coming back for its backward pass: the last block comes first."""
+
+    def __init__(
+        self, kept: OffloadedChunks, levels: Sequence[SaveSet], tensors: Sequence[Tensor], device: torch.device
+    ) -> None:
+        self.firsts = kept.firsts
+        self._keeping, self._is_dense = kept.keeping, kept.is_dense
+        self._levels = list(levels)
+        self._stays: list[tuple[Value, Value, Tensor]] = []
+        sizes = [len(level.values) + len(self._keeping.starts) for level in levels]
+        ends = itertools.accumulate(sizes)
+        pieces = [tensors[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        self._coming = prefetch(reversed(pieces), device)
+        self._within = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._within.enter_context(contextlib.closing(self._coming))
+        self._within.enter_context(self._keeping.loops[1].held())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._within.close()
+
+    def begin(self, env: Env) -> None:
+        """Add what all blocks need of the cell's tensors to find the rest."""
+        for level in {id(level): level for level in self._levels}.values():
+            if level.again is not None:
+                level.again.run_invariant(env)
+        if self._is_dense:
+            self._stays = [(*pair, env[pair[1]]) for pair in self._keeping.states if pair[1] in env]
+
+    def enter_next(self, env: Env, steps: StepLayout) -> dict[int, Tensor]:
+        """Add what the next block has kept and what follows from it; gives the states, by place, that it began with."""
+        level, here = self._levels.pop(), next(self._coming)
+        env.update(zip(level.values, here, strict=False))
+        starts = dict(zip(self._keeping.starts, here[len(level.values) :], strict=True))
+        for old, new, stream in self._stays:
+            before = _rows_before(stream, env[new], steps)
+            if before is not None:
+                env[old] = before
+        if level.again is not None:
+            level.again.run(env, starts, steps)
+        return starts
+
+
+def _rows_before(stream: Tensor, part: Tensor, steps: StepLayout) -> Tensor | None:
+    """The rows of a dense stream that lie one step before a part of it; None if they are not all there."""
+    if len(steps.counts) == 1:
+        return None
+    first = (part.data_ptr() - stream.data_ptr()) // (stream.stride(0) * stream.element_size())
+    first -= steps.starts[1] - steps.starts[0]
+    return stream[first : first + len(part)] if 0 <= first <= len(stream) - len(part) else None

@@ -1,0 +1,274 @@
+"""Swapping: what the backward pass needs waits in host memory instead of on the GPU.
+
+The forward pass hands every tensor it saves to a `HostSwap`, which gathers them into pages. A full page travels to
+pinned host memory on a side stream and is let go. The backward pass asks for the tensors in about the opposite
+order, so a request for one page also starts the journey back of the pages before it: they arrive ahead of need. Both
+ways are bounded by a window of bytes, so that neither pass can outrun the copies and fill the card after all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from throughtime import _pytree
+from throughtime._tensors import is_lazy, records_gradients
+from throughtime.runtime.offload.transfers import is_apart
+
+PAGE_BYTES = 8 * 2**20
+"""What travels at once: large enough for the full speed of the bus, small beside what is swapped."""
+
+WINDOW_BYTES = 64 * 2**20
+"""How much may be on its way in either direction: less would slow the copies down, more only costs memory."""
+
+SMALLEST_BYTES = 2**10
+"""Tensors below this stay on the GPU: handling them costs more than they do."""
+
+LONG_LIVED_PAGES = 8
+"""Memory still in use so many pages after it was first sent is taken to outlive the loop: sending it frees nothing."""
+
+_ALIGNMENT = 256
+
+
+def is_swapped(device: torch.device) -> bool:
+    """Whether swapping the memory of a call on a device is of use: it has memory of its own, and a backward pass."""
+    return is_apart(device) and records_gradients()
+
+
+def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContextManager[Any]:
+    """A context in which saved tensors go to the host, if that is wanted and `tensors` are on a CUDA device.
+
+    On a CPU it does nothing: host memory is where they are. The cell's parameters and `tensors` themselves stay: they
+    live longer than the loop. So does whatever else is found to, such as weights that a function closes over.
+    """
+    leaves = [leaf for leaf in _pytree.flatten(tensors) if isinstance(leaf, Tensor)]
+    devices = {leaf.device for leaf in leaves if leaf.is_cuda}
+    if not wanted or not devices or not records_gradients():
+        return contextlib.nullcontext()
+    parameters = cell.parameters() if isinstance(cell, nn.Module) else ()
+    return _swap_to_host(PagedOffload(devices.pop(), [*leaves, *parameters]))
+
+
+@contextlib.contextmanager
+def _swap_to_host(swap: PagedOffload) -> Iterator[None]:
+    with saved_tensors_hooks(swap.send, swap.fetch):
+        yield
+    swap.finish_sending()
+
+
+class _Page:
+    """Saved tensors that travel together: gathered on the device, then on the host, then for a while on both."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.nbytes = 0
+        self.gathered: list[Tensor] = []
+        self.saved: list[_Saved] = []
+        self.on_device: Tensor | None = None
+        self.on_host: Tensor | None = None
+        self.arrived = torch.cuda.Event()
+        self.brought = False
+        # The stream that already waits for its arrival, so that it is told once and not for every tensor.
+        self.awaited_by: int | None = None
+        # How often the backward pass will ask for it, and has asked.
+        self.uses = 0
+        self.asked = 0
+
+    def add(self, tensor: Tensor) -> _Saved:
+        """Gather one more tensor."""
+        saved = _Saved(self, self.nbytes, tensor)
+        self.gathered.append(tensor)
+        self.saved.append(saved)
+        size = tensor.numel() * tensor.element_size()
+        self.nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return saved
+
+
+class _Saved:
+    """Where a saved tensor is: so many bytes into a page."""
+
+    def __init__(self, page: _Page, offset: int, tensor: Tensor) -> None:
+        self.page = page
+        self.place = len(page.saved)
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+        self.strides = tensor.stride() if tensor.is_contiguous() else _row_major(tensor.shape)
+        self.start = offset // tensor.element_size()
+
+    def view(self, buffer: Tensor) -> Tensor:
+        """The tensor inside its page's memory."""
+        return buffer.view(self.dtype).as_strided(self.shape, self.strides, self.start)
+
+
+def _pinned(nbytes: int) -> Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+
+def _row_major(shape: torch.Size) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+class PagedOffload:
+    """Keeps the saved tensors of one loop in pinned host memory."""
+
+    def __init__(self, device: torch.device, resident: Iterable[Tensor]) -> None:
+        self._device = device
+        self._resident = {tensor.untyped_storage().data_ptr() for tensor in resident if not is_lazy(tensor)}
+        self._stream = torch.cuda.Stream(device)
+        self._pages: list[_Page] = []
+        self._open: _Page | None = None
+        # A tensor saved twice, say by a sigmoid and by the product after it, is gathered once.
+        self._places: dict[Any, _Saved] = {}
+        # Memory by address: a weak reference, which tells whether it is still the same, and when it was first sent.
+        self._first_sent: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._sending: deque[_Page] = deque()
+        self._sending_bytes = 0
+        self._fetched_bytes = 0
+        # Pages done with, each with an event after which the compute stream has surely used it.
+        self._used: deque[tuple[torch.cuda.Event, int]] = deque()
+        self._used_bytes = 0
+        # Every page after this one has been brought back already.
+        self._ahead = -1
+
+    def send(self, tensor: Tensor) -> Tensor | _Saved:
+        """Called by autograd for each tensor it saves."""
+        if not self._worth_sending(tensor):
+            return tensor
+        key = (tensor.data_ptr(), tensor._version, tensor.shape, tensor.stride(), tensor.dtype)
+        saved = self._places.get(key)
+        if saved is None:
+            if self._is_long_lived(tensor.untyped_storage()):
+                return tensor
+            page = self._page_with_room(tensor.numel() * tensor.element_size())
+            saved = self._places[key] = page.add(tensor.detach())
+        saved.page.uses += 1
+        return saved
+
+    def finish_sending(self) -> None:
+        """Send the last page and let go of all that are still on their way."""
+        self._send_page()
+        self._let_go(0)
+
+    def fetch(self, saved: Tensor | _Saved) -> Tensor:
+        """Called by autograd when the backward pass needs a tensor."""
+        if isinstance(saved, Tensor):
+            return saved
+        page = saved.page
+        if page.on_host is None:
+            # The page was never full: a backward pass inside of the loop.
+            return page.gathered[saved.place]
+        if page.on_device is None:
+            self._bring(page)
+            self._ahead = page.position - 1
+        self._bring_ahead()
+        assert page.on_device is not None
+        compute = torch.cuda.current_stream(self._device)
+        if page.awaited_by != compute.stream_id:
+            compute.wait_event(page.arrived)
+            page.awaited_by = compute.stream_id
+        tensor = saved.view(page.on_device)
+        page.asked += 1
+        if page.brought and page.asked == page.uses:
+            self._retire(page, compute)
+        return tensor
+
+    def _worth_sending(self, tensor: Tensor) -> bool:
+        return (
+            tensor.device == self._device
+            and tensor.layout == torch.strided
+            and tensor.numel() * tensor.element_size() >= SMALLEST_BYTES
+            and tensor.untyped_storage().data_ptr() not in self._resident
+        )
+
+    def _is_long_lived(self, storage: torch.UntypedStorage) -> bool:
+        """Whether this memory goes on being used; weights that a body closes over would else travel at every step."""
+        address, now = storage.data_ptr(), len(self._pages)
+        reference, first = self._first_sent.get(address, (None, now))
+        if reference is None or reference.expired():
+            self._first_sent[address] = (StorageWeakRef(storage), now)
+            return False
+        return now - first > LONG_LIVED_PAGES
+
+    def _page_with_room(self, nbytes: int) -> _Page:
+        """The open page, if the tensor still fits, or the next; a tensor larger than a page has one of its own."""
+        if self._open is not None and self._open.nbytes + nbytes > PAGE_BYTES:
+            self._send_page()
+        if self._open is None:
+            self._open = _Page(len(self._pages))
+            self._pages.append(self._open)
+        return self._open
+
+    def _send_page(self) -> None:
+        """Gather the open page into one piece of memory and start its journey to the host."""
+        page, self._open = self._open, None
+        if page is None:
+            return
+        self._places.clear()
+        page.on_device = torch.empty(page.nbytes, dtype=torch.uint8, device=self._device)
+        with torch.no_grad():
+            torch._foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
+        page.gathered = []
+        page.on_host = _pinned(page.nbytes)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            page.on_host.copy_(page.on_device, non_blocking=True)
+            page.arrived.record(self._stream)
+        self._sending.append(page)
+        self._sending_bytes += page.nbytes
+        self._let_go(WINDOW_BYTES)
+
+    def _let_go(self, allowed_bytes: int) -> None:
+        """Let go of pages that have arrived; wait for some if more than `allowed_bytes` are on their way."""
+        while self._sending and (self._sending_bytes > allowed_bytes or self._sending[0].arrived.query()):
+            page = self._sending.popleft()
+            page.arrived.synchronize()
+            page.on_device = None
+            self._sending_bytes -= page.nbytes
+
+    def _bring(self, page: _Page) -> None:
+        """Start a page's journey back to the device."""
+        assert page.on_host is not None
+        with torch.cuda.stream(self._stream):
+            page.on_device = page.on_host.to(self._device, non_blocking=True)
+            page.arrived.record(self._stream)
+        page.brought, page.awaited_by = True, None
+        self._fetched_bytes += page.nbytes
+
+    def _bring_ahead(self) -> None:
+        """Bring what was saved earlier, and so is needed later, as far as the window reaches."""
+        while self._ahead >= 0:
+            page = self._pages[self._ahead]
+            if page.on_device is None:
+                if self._fetched_bytes + page.nbytes > WINDOW_BYTES:
+                    return
+                self._bring(page)
+            self._ahead -= 1
+
+    def _retire(self, page: _Page, compute: torch.cuda.Stream) -> None:
+        """Let go of a page that the backward pass has used up; a later pass over the same graph can bring it again."""
+        assert page.on_device is not None
+        # It was allocated on the side stream, which must not reuse it before the compute stream is done with it.
+        page.on_device.record_stream(compute)
+        page.on_device, page.brought, page.asked = None, False, 0
+        self._fetched_bytes -= page.nbytes
+        # The host runs ahead of the card, and memory in use by work not yet done cannot be reused: wait for some of it.
+        done = torch.cuda.Event()
+        done.record(compute)
+        self._used.append((done, page.nbytes))
+        self._used_bytes += page.nbytes
+        while self._used_bytes > WINDOW_BYTES:
+            event, nbytes = self._used.popleft()
+            event.synchronize()
+            self._used_bytes -= nbytes

@@ -1,0 +1,1 @@
+"""Batches of sequences of like length."""

@@ -1,0 +1,1 @@
+"""States and gradients of every step, to look at."""

@@ -1,0 +1,1 @@
+"""An unroll under torch.compile and torch.export."""
