@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+
+from throughtime._torch_internals import (
+    DeviceContext,
+    is_in_forward_ad,
+    is_inside_functorch,
+    is_jit_tracing,
+    is_legacy_batched,
+    num_dispatch_modes,
+    num_function_modes,
+)
 
 
 def intercepting_mode(*, inside_operator: bool = False) -> str | None:
@@ -13,22 +22,22 @@ def intercepting_mode(*, inside_operator: bool = False) -> str | None:
 
     Whoever traces a call sees an operator of torch as a whole: inside of one, that is no reason any more.
     """
-    if not inside_operator and (torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None):
+    if not inside_operator and (torch.compiler.is_compiling() or is_jit_tracing()):
         return "the call itself is being traced"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if is_inside_functorch():
         return "a transform of torch.func is at work"
-    if torch._C._len_torch_dispatch_stack() > 0 or (torch._C._len_torch_function_stack() > 0 and _has_function_mode()):
+    if num_dispatch_modes() > 0 or (num_function_modes() > 0 and _has_function_mode()):
         return "a mode of torch that sees every operation is at work"
     if nn.modules.module._has_any_global_hook():
         return "there are hooks for the calls of all modules"
-    if torch.autograd.forward_ad._current_level >= 0:
+    if is_in_forward_ad():
         return "forward-mode differentiation is at work"
     return None
 
 
 def is_batched(gradient: Tensor | None) -> bool:
     """Whether it stands for many that torch computes at once, as `is_grads_batched` asks for: it has no memory."""
-    return gradient is not None and torch._C._functorch.is_legacy_batchedtensor(gradient)
+    return gradient is not None and is_legacy_batched(gradient)
 
 
 def _has_function_mode() -> bool:

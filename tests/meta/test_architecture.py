@@ -37,7 +37,8 @@ LAYERS = (
     {"compiler"},
     {"cells"},
     {"_cross_entropy", "_json_files", "_pytree", "_tensors"},
-    {"_active_modes", "_atomic_files", "_errors", "_file_limits", "_fork_safety", "_html", "_other_names", "_text"},
+    {"_active_modes", "_lru"},
+    {"_atomic_files", "_errors", "_file_limits", "_fork_safety", "_html", "_other_names", "_text", "_torch_internals"},
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 # The embedded data serves the command; the library itself never reaches for it.
@@ -139,6 +140,18 @@ def test_compilers_are_imported_late_and_in_one_place(library: str) -> None:
     assert len({file for file, _ in users}) <= 1
     # A statement at the left margin runs when its module is imported.
     assert all(node.col_offset > 0 for _, node in users)
+
+
+PRIVATE_TORCH = re.compile(r"\btorch(\.\w+)*\._[a-zA-Z]")
+
+
+def test_private_names_of_torch_are_in_one_module() -> None:
+    # The patch of Dynamo is a place of its own, and `graph_break` is documented.
+    allowed = {"_torch_internals.py", "_dynamo_patch.py", "_graph_break.py"}
+    users = {relative(path): PRIVATE_TORCH.findall(path.read_text()) for path in SOURCES if path.name not in allowed}
+    assert [file for file, names in users.items() if names] == []
+    assert PRIVATE_TORCH.search("torch._C._functorch")
+    assert PRIVATE_TORCH.search("from torch.utils._pytree import x")
 
 
 def is_reexport(node: ast.stmt) -> bool:

@@ -13,7 +13,7 @@ import math
 import subprocess
 import sys
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from unrolls import COMPILED, dynamic, on, to_jagged, to_packed
 
 import throughtime as tt
 from backends import REFUSED
+from throughtime._lru import LruCache
 from throughtime.runtime import explanation
 from throughtime.runtime.offload import plan, tensor_pages, transfers
 from throughtime.runtime.offload.transfers import IN_FLIGHT, OffloadQueue, prefetch
@@ -109,7 +110,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> LateBus:
         monkeypatch.setattr(module, "is_apart", lambda _: True)
     monkeypatch.setattr(plan, "BLOCK_BYTES", 1024)
     monkeypatch.setattr(plan, "RESIDENT_BYTES", 1024)
-    monkeypatch.setattr(_call_cache, "_KNOWN", OrderedDict())
+    monkeypatch.setattr(_call_cache, "_CALLS", LruCache(512))
     return late
 
 

@@ -19,6 +19,7 @@ from user_cells import LayerNormLSTM, TorchGRU
 
 import throughtime as tt
 from backends import check_on, compiled_backends
+from throughtime._lru import LruCache
 from throughtime.native import caching_allocator
 from throughtime.native.caching_allocator import REUSE
 from throughtime.runtime import compile_cache
@@ -199,8 +200,7 @@ def weakrefs_of(cell: Any, backend: str) -> list[Any]:
 
 def test_the_engine_remembers_a_bounded_number_of_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is forgotten, and compiled again when it comes back."""
-    monkeypatch.setattr(compile_cache, "_CACHE_SIZE", 3)
-    monkeypatch.setattr(compile_cache, "_CACHE", type(compile_cache._CACHE)())
+    monkeypatch.setattr(compile_cache, "_CACHE", LruCache(3))
     inputs = torch.randn(2, 3, 3)
     with tt.backend("aten"):
         for units in (3, 4, 5, 6, 3):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from throughtime import _pytree
 from throughtime._errors import problem, shape_of, type_name
 from throughtime._tensors import autocast_on, check_same_device, is_lazy
+from throughtime._torch_internals import is_jit_tracing
 from throughtime.cells._base import dims
 from throughtime.cells._copies import call_on_copies, caller_on_copies
 from throughtime.compiler import HOOKS
@@ -33,7 +34,7 @@ def _without_hooks(cell: Any) -> Callable[[Any, Any], Any]:
     """What calls a cell: where no hook is to see that, its `forward`, which takes a microsecond less."""
     found: Callable[[Any, Any], Any] = cell
     is_module = isinstance(cell, nn.Module) and type(cell).__call__ is _CALL and nn.Module.__call__ is _CALL
-    is_traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    is_traced = torch.compiler.is_compiling() or is_jit_tracing()
     if is_module and not is_traced and cell._compiled_call_impl is None:
         hooked = any(map(vars(cell).get, HOOKS)) or nn.modules.module._has_any_global_hook()
         found = cell if hooked else cell.forward

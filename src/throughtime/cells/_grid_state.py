@@ -7,7 +7,7 @@ from collections import namedtuple
 from collections.abc import Iterable
 from typing import Any
 
-from torch.utils._pytree import _register_namedtuple
+from throughtime._torch_internals import register_namedtuple
 
 # One type for each way to slice: states of cells that are alike are alike, and torch must know a type only once.
 _types: dict[tuple[tuple[str, ...], tuple[int, ...]], Any] = {}
@@ -32,7 +32,7 @@ def grid_state_type(directions: tuple[str, ...], blocks: tuple[int, ...]) -> Any
     if chosen is new:
         layout = "_".join([*(direction.rstrip("_") for direction in directions), *map(str, blocks)])
         # Programs that torch.export saves may return one.
-        _register_namedtuple(new, serialized_type_name=f"throughtime.GridLSTMStateTuple.{layout}")
+        register_namedtuple(new, serialized_type_name=f"throughtime.GridLSTMStateTuple.{layout}")
     return chosen
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,18 +15,12 @@ import torch
 from torch import Tensor
 
 from throughtime import _pytree
-from throughtime._fork_safety import after_fork
+from throughtime._fork_safety import fork_safe_rlock
 
 Build = Callable[..., None]
 
 # Two threads that make the first call of a cell must not both build it, nor run on parameters that are half made.
-building = threading.RLock()
-
-
-@after_fork
-def _renew() -> None:
-    global building  # noqa: PLW0603
-    building = threading.RLock()
+building = fork_safe_rlock()
 
 
 def repeatable(build: Build) -> Build:

@@ -6,10 +6,10 @@ from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import _register_namedtuple
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, check_number, check_positive_int, problem
+from throughtime._torch_internals import register_namedtuple
 from throughtime.cells._activations import Activation, resolve_activation
 from throughtime.cells._base import check_rows, shown_options
 from throughtime.cells._cell_types import Part
@@ -61,7 +61,7 @@ class LSTMStateTuple(NamedTuple, Generic[Part]):
 
 
 # Programs that torch.export saves may return one.
-_register_namedtuple(LSTMStateTuple, serialized_type_name="throughtime.LSTMStateTuple")
+register_namedtuple(LSTMStateTuple, serialized_type_name="throughtime.LSTMStateTuple")
 
 
 class LSTMCell(LazyCell):

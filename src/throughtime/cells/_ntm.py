@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._pytree import _register_namedtuple
 
 from throughtime import _pytree
 from throughtime._errors import check_device, check_floating_dtype, check_number, check_positive_int, problem, type_name
+from throughtime._torch_internals import register_namedtuple
 from throughtime.cells._base import RNNCell, check_cell, initial_state
 from throughtime.cells._lazy_build import build_once, repeatable
 from throughtime.cells._parameters import check_parameter_dtype, check_parameters_fit, glorot_uniform, input_width
@@ -27,7 +27,7 @@ class NTMControllerState(NamedTuple):
 
 
 # Programs that torch.export saves may return one.
-_register_namedtuple(NTMControllerState, serialized_type_name="throughtime.NTMControllerState")
+register_namedtuple(NTMControllerState, serialized_type_name="throughtime.NTMControllerState")
 
 
 class NTMCell(StepCall):

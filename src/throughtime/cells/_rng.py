@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from throughtime._errors import check_positive_int, problem
+from throughtime._torch_internals import current_graph_task_id
 
 
 class RandomModule:
@@ -45,7 +46,7 @@ class RandomModule:
 
         One within a backward pass computes something again, and its masks must be those of the first time.
         """
-        if self._generators and self.training and torch._C._current_graph_task_id() != -1:
+        if self._generators and self.training and current_graph_task_id() != -1:
             what = "a cell with a `seed` of its own cannot draw the same numbers again in a backward pass"
             fix = "Leave `seed` out, so that torch restores its own generator, or use `checkpoint_every`."
             got = f"{type(self).__name__}, unrolled again as torch.utils.checkpoint does"

@@ -8,9 +8,9 @@ from typing import Any, Generic, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils._pytree import _register_namedtuple
 
 from throughtime._errors import check_flag, check_floating_dtype, check_positive_int, problem
+from throughtime._torch_internals import register_namedtuple
 from throughtime.cells._base import RNNCell
 from throughtime.cells._cell_types import Part
 from throughtime.cells._parameters import glorot_uniform, zeros
@@ -27,7 +27,7 @@ class SLSTMStateTuple(NamedTuple, Generic[Part]):
 
 
 # Programs that torch.export saves may return one.
-_register_namedtuple(SLSTMStateTuple, serialized_type_name="throughtime.SLSTMStateTuple")
+register_namedtuple(SLSTMStateTuple, serialized_type_name="throughtime.SLSTMStateTuple")
 
 
 class SLSTMCell(VectorsCell):

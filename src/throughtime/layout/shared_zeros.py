@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_KEPT: OrderedDict[Any, Tensor] = OrderedDict()
+from throughtime._lru import LruCache
+from throughtime._torch_internals import current_raw_stream
+
 _IDS: set[int] = set()
-_LOCK = threading.Lock()
-_MOST = 64
+_CACHE: LruCache[Any, Tensor] = LruCache(64, lambda _, zeros: _IDS.discard(id(zeros)))
 _MOST_BYTES = 1 << 20
 """Of one tensor: what is larger takes longer to fill than to ask for."""
 
@@ -29,15 +28,15 @@ def shared_zeros(size: torch.Size, dtype: torch.dtype, device: torch.device) -> 
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         # What a graph reads that somebody records is its own.
         return torch.zeros(size, dtype=dtype, device=device)
-    key = (size, dtype, device, torch._C._cuda_getCurrentRawStream(device.index))
-    found = _KEPT.get(key)
+    key = (size, dtype, device, current_raw_stream(device.index))
+    found = _CACHE.lookup(key)
     if found is None:
         # For everybody, though the first one may only infer.
         with torch.inference_mode(False):
             found = torch.zeros(size, dtype=dtype, device=device)
         if found.nbytes > _MOST_BYTES:
             return found
-        found = _keep(key, found)
+        found = _CACHE.lookup_or_insert(key, functools.partial(_noted, found))
     return found
 
 
@@ -55,14 +54,9 @@ def _all_zeros(dtype: torch.dtype) -> Tensor:
         return torch.zeros(_MOST_BYTES // dtype.itemsize, dtype=dtype, device="cpu")
 
 
-def _keep(key: Any, zeros: Tensor) -> Tensor:
-    with _LOCK:
-        kept = _KEPT.setdefault(key, zeros)
-        _IDS.add(id(kept))
-        while len(_KEPT) > _MOST:
-            _, oldest = _KEPT.popitem(last=False)
-            _IDS.discard(id(oldest))
-    return kept
+def _noted(zeros: Tensor) -> Tensor:
+    _IDS.add(id(zeros))
+    return zeros
 
 
 def are_shared_zeros(tensor: Tensor) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from throughtime._torch_internals import current_raw_stream
 from throughtime.layout.shared_zeros import are_shared_zeros
 
 _captured: list[Tensor] = []
@@ -37,7 +38,7 @@ def sent_once(tables: dict[Any, Tensor], name: Any, make: Callable[[], Tensor], 
     if device.type == "cuda":
         if torch.cuda.is_current_stream_capturing():
             return sent(make(), device)
-        stream = torch._C._cuda_getCurrentRawStream(device.index)
+        stream = current_raw_stream(device.index)
     key = (name, device, stream)
     found = tables.get(key)
     if found is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections import OrderedDict
 from functools import lru_cache
 from typing import Any
@@ -18,14 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from throughtime._fork_safety import after_fork
-from throughtime.native.prefault import touch_ahead
+from throughtime._fork_safety import fork_safe_rlock
 
 # Smaller ones take longer to be handed out here than to be touched.
 SMALLEST_BYTES = 1 << 18
 _ALIGNMENT = 64
-# Less is touched in the time that a thread takes to wake up.
-_WORTH_TOUCHING = 1 << 24
 # How much larger than wanted a piece of memory may be.
 _SLACK = 2
 # So much may be held beyond what was once in use, if that is not more than ever: batches whose sizes vary.
@@ -40,7 +36,7 @@ class CachingAllocator:
         self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
         self._used_bytes = self._most_bytes = self._free_bytes = 0
         # A collection of garbage may give memory back while this thread takes some: the lock must let it.
-        self._lock = threading.RLock()
+        self._lock = fork_safe_rlock()
 
     @property
     def free_bytes(self) -> int:
@@ -92,19 +88,12 @@ class CachingAllocator:
             self._free_bytes = 0
             self._most_bytes = self._used_bytes
 
-    def renew_lock(self) -> None:
-        """In a forked process nobody holds the lock, whatever it says."""
-        self._lock = threading.RLock()
-
 
 def _new(nbytes: int) -> np.ndarray[Any, Any]:
     size = _rounded(nbytes)
     memory = np.empty(size + _ALIGNMENT, dtype=np.uint8)
     start = -_address(memory) % _ALIGNMENT
-    memory = memory[start : start + size]
-    if size >= _WORTH_TOUCHING:
-        touch_ahead(memory[:nbytes])
-    return memory
+    return memory[start : start + size]
 
 
 def _address(memory: np.ndarray[Any, Any]) -> int:
@@ -119,7 +108,6 @@ def _rounded(nbytes: int) -> int:
 
 
 REUSE = CachingAllocator()
-after_fork(REUSE.renew_lock)
 
 
 @lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime._errors import check_flag, check_positive_int, problem
 from throughtime._tensors import autocast_on
+from throughtime._torch_internals import is_exporting, is_jit_tracing
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.nn._arguments import closed, data_of, lengths_of, opened, ranks_differ
 from throughtime.nn._cells import STEPS, TorchCell
@@ -141,10 +142,10 @@ def _forward_uncompiled(module: DropIn[Any], packed: PackedSequence, hx: Any) ->
 def _is_left_to_torch(data: Tensor) -> bool:
     """Whether a program is being written down that must run without us, or there is no kernel for a device."""
     if torch.compiler.is_compiling():
-        return bool(torch.compiler._is_exporting_flag)
+        return is_exporting()
     if wanted_backend() != "auto":
         return False
-    return torch._C._get_tracing_state() is not None or data.device.type not in ("cpu", "cuda")
+    return is_jit_tracing() or data.device.type not in ("cpu", "cuda")
 
 
 def _lowered(

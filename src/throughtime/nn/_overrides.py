@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.overrides import has_torch_function
 
+from throughtime._torch_internals import disabled_torch_function
 from throughtime.runtime.backend_context import wanted_backend
-
-_DISABLED = torch._C._disabled_torch_function_impl
 
 
 def overrides(*values: Any) -> bool:
@@ -21,7 +19,10 @@ def overrides(*values: Any) -> bool:
 
 def _has_own(value: Any) -> bool:
     kind = type(value)
-    return kind is not Tensor and getattr(kind, "__torch_function__", _DISABLED) is not _DISABLED
+    return (
+        kind is not Tensor
+        and getattr(kind, "__torch_function__", disabled_torch_function) is not disabled_torch_function
+    )
 
 
 def argument_of(proxies: tuple[Any, ...]) -> Proxy | None:

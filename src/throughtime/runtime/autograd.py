@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from throughtime._active_modes import is_batched
 from throughtime._errors import problem
+from throughtime._torch_internals import has_saved_tensor_hooks, keeps_graph
 from throughtime.backends.torch_codegen import Env
 from throughtime.compiler import CellFingerprint, CellRerun, GuardCache, Program
 from throughtime.layout.pack import Packing
@@ -106,7 +107,7 @@ class _Unroll(torch.autograd.Function):
         results, kept, swapped = _forward(call, leaves, tensor_count, split)
         ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
         # What hooks hand out in the backward pass is theirs.
-        has_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        has_hooks = has_saved_tensor_hooks()
         assert executable.backward is not None
         ctx.claim, ctx.may_overwrite = DonationLock(), bool(executable.backward.overwritten) and not has_hooks
         # Autograd knows how long saved tensors are wanted, wherever they are.
@@ -145,7 +146,7 @@ class _Unroll(torch.autograd.Function):
         count = len(call.executable.program.outputs)
         cotangents = call.enter(gradients[:count], gradients[count:])
         # Asked when it is time to write: whatever fails before that can be tried again.
-        is_last = not torch._C._autograd._get_current_graph_task_keep_graph()
+        is_last = not keeps_graph()
         overwrite = ctx.claim.take if ctx.may_overwrite and is_last else None
         with ctx.claim:
             found, states = _run_backward(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +10,8 @@ import torch
 from torch import Tensor
 
 from throughtime import _pytree
-from throughtime._fork_safety import after_fork
+from throughtime._fork_safety import fork_safe_lock
+from throughtime._lru import LruCache
 from throughtime._tensors import records_gradients
 from throughtime.backends.aten.loop import AtenLoop
 from throughtime.backends.checked_cell import CheckedCell
@@ -44,7 +43,7 @@ class CompileEntry:
         # here, no other object is given the identity of one of them.
         self._pinned = pinned
         self._on_gpu = on_gpu
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._program: Program | None = None
         self._refusal: str | None = None
         self._executables: dict[str, Executable | str] = {}
@@ -62,10 +61,6 @@ class CompileEntry:
                 # Not if somebody has interrupted it: the next call begins again.
                 self._make = None
         return self._program or self._refusal or ""
-
-    def renew(self) -> None:
-        """In a forked child nobody else is at it any more."""
-        self._lock = threading.Lock()
 
     def executable(self, name: str) -> Executable | str:
         """The program on a backend, or why it cannot be there."""
@@ -117,17 +112,7 @@ def _compile_kernels(program: Program) -> Executable | str:
     return refusals[0]
 
 
-_CACHE: OrderedDict[Any, CompileEntry] = OrderedDict()
-_CACHE_SIZE = 512
-_cache_lock = threading.Lock()
-
-
-@after_fork
-def _renew() -> None:
-    global _cache_lock  # noqa: PLW0603
-    _cache_lock = threading.Lock()
-    for compiled in _CACHE.values():
-        compiled.renew()
+_CACHE: LruCache[Any, CompileEntry] = LruCache(512)
 
 
 def lookup(
@@ -157,11 +142,8 @@ def lookup(
         autocast,
         torch.get_default_dtype(),
     )
-    with _cache_lock:
-        found = _CACHE.get(key)
-        if found is not None:
-            _CACHE.move_to_end(key)
-            return found
+
+    def make_entry() -> CompileEntry:
         signature = StepSignature(
             inputs=_pytree.map_leaves(lambda _: None, inputs),
             input_leaves=_described(rows, inputs, "x"),
@@ -178,10 +160,9 @@ def lookup(
         def make() -> Program:
             return compile_step(cell, anatomy, signature, call, differentiate=train, keep_states=keep_states)
 
-        found = _CACHE[key] = CompileEntry(make, anatomy.kept, on_gpu=device.type == "cuda")
-        if len(_CACHE) > _CACHE_SIZE:
-            _CACHE.popitem(last=False)
-    return found
+        return CompileEntry(make, anatomy.kept, on_gpu=device.type == "cuda")
+
+    return _CACHE.lookup_or_insert(key, make_entry)
 
 
 def _described(leaves: Sequence[Tensor], nest: Any, base: str) -> tuple[Leaf, ...]:

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 from throughtime._errors import problem
-from throughtime._fork_safety import after_fork
+from throughtime._fork_safety import fork_safe_lock
 
-_lock = threading.Lock()
-
-
-@after_fork
-def _renew() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class DonationLock:

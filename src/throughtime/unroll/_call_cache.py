@@ -6,7 +6,6 @@ holds as long as nothing that they looked at has changed: the structure of the c
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _pytree
 from throughtime._active_modes import intercepting_mode
+from throughtime._lru import LruCache
 from throughtime._tensors import records_gradients
 from throughtime.backends.checked_cell import CheckedCell
 from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell, starts_from_zeros
@@ -33,8 +33,7 @@ from throughtime.unroll._engine import Packers, Unrolled, unroll_by_reference, u
 from throughtime.unroll._run_compiled import run_bound
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
-_KNOWN: OrderedDict[Any, CachedCall] = OrderedDict()
-_SIZE = 512
+_CALLS: LruCache[Any, CachedCall] = LruCache(512)
 _PLAIN = frozenset({type(None), bool, int, str, torch.dtype})
 _STRIDED = torch.strided
 _ORDINARY = (Tensor, nn.Parameter)
@@ -260,12 +259,10 @@ def _shape_of(packed: PackedSequence) -> tuple[Any, ...]:
 
 
 def lookup(cache_key: CacheKey) -> CachedCall | None:
-    """What is known of such a call."""
-    return _KNOWN.get(cache_key.key)
+    """The cached call of a key, or None."""
+    return _CALLS.lookup(cache_key.key)
 
 
 def insert(cache_key: CacheKey, known: CachedCall) -> None:
-    """Keep what was found out; the oldest is forgotten when there is too much."""
-    _KNOWN[cache_key.key] = known
-    while len(_KNOWN) > _SIZE:
-        _KNOWN.popitem(last=False)
+    """Cache a call."""
+    _CALLS.insert(cache_key.key, known)

@@ -6,14 +6,13 @@ those of the example, for any input: wrong results without an error.
 
 from __future__ import annotations
 
-import torch
-
 from throughtime._errors import problem
+from throughtime._torch_internals import is_jit_tracing
 
 
 def check_not_traced(what: str, depends_on: str) -> None:
     """Raise if torch.jit records this call, for loops that run as many steps as `depends_on` says."""
-    if torch._C._get_tracing_state() is None:
+    if not is_jit_tracing():
         return
     fix = (
         "Use torch.export, torch.compile or `torch.onnx.export(..., dynamo=True)`; torch.jit.trace takes tt.nn modules "

@@ -12,13 +12,14 @@ import contextlib
 import functools
 import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from throughtime._lru import LruCache
+from throughtime._torch_internals import clear_cublas_workspaces, end_allocate_to_pool
 from throughtime.backends.aten import cost_model as stepwise
 from throughtime.backends.aten.chunk_buffers import (
     LONG,
@@ -127,7 +128,7 @@ class GraphRecorder:
         except RuntimeError:
             # torch gives up half way where the driver does.
             with contextlib.suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+                end_allocate_to_pool(self._device.index, self._pool)
         graph.reset()
         self._pool = torch.cuda.graph_pool_handle()
         # Random numbers would still be drawn as if for a graph: a recording that does not fail ends that.
@@ -142,11 +143,11 @@ class GraphRecorder:
 @contextlib.contextmanager
 def _own_workspaces() -> Iterator[None]:
     """What is recorded within it has memory of its own for products: that of a stream may be in use when it runs."""
-    torch._C._cuda_clearCublasWorkspaces()
+    clear_cublas_workspaces()
     try:
         yield
     finally:
-        torch._C._cuda_clearCublasWorkspaces()
+        clear_cublas_workspaces()
 
 
 RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": GraphRecorder}
@@ -185,7 +186,8 @@ class _OnDevice:
         self._code = code
         self._device = device
         self._constants: Env = {}
-        self._blocks: OrderedDict[Any, _CapturedGraph] = OrderedDict()
+        # A graph may still run when it is evicted.
+        self._blocks: LruCache[Any, _CapturedGraph] = LruCache(MOST_BLOCKS, lambda *_: self.recorder.settle())
 
     def load(self, codes: Iterable[FusedCode | StepCode], env: Env) -> None:
         """Copy the constants of steps to where their blocks read them."""
@@ -212,13 +214,7 @@ class _OnDevice:
             torch.backends.cudnn.allow_tf32,
             torch.are_deterministic_algorithms_enabled(),
         )
-        if key not in self._blocks:
-            if len(self._blocks) >= MOST_BLOCKS:
-                self.recorder.settle()
-                self._blocks.popitem(last=False)
-            self._blocks[key] = _CapturedGraph(self._make(kind, lagged, carried))
-        self._blocks.move_to_end(key)
-        return self._blocks[key]
+        return self._blocks.lookup_or_insert(key, lambda: _CapturedGraph(self._make(kind, lagged, carried)))
 
     def _make(self, kind: ChunkShape, lagged: set[Value], carried: Sequence[Tensor]) -> ChunkBuffers:
         def make() -> ChunkBuffers:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from weakref import WeakValueDictionary
 
-from throughtime._fork_safety import after_fork
+from throughtime._fork_safety import fork_safe_lock
 from throughtime.backends.cpu.kernel import LoopKernel
 from throughtime.compiler.ir.loop_ir import LoopProgram
 
-# For as long as somebody uses them: what nobody runs any more is forgotten.
+# Weak: a kernel without users is freed.
 _kernels: WeakValueDictionary[str, LoopKernel] = WeakValueDictionary()
-_lock = threading.Lock()
-
-
-@after_fork
-def _renew() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def compile_loop(program: LoopProgram) -> LoopKernel:
-    """The kernel of `program`, from memory if it was made before; `refusal(program)` must be None."""
+    """The kernel of `program`, from memory if it was made before; `unsupported_reason(program)` must be None."""
     # The text, because numbers that are equal need not be the same: 0.0 and -0.0, 1 and True.
     key = str(program)
     kernel = _kernels.get(key)

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from operator import or_
@@ -18,6 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from throughtime._lru import LruCache
+from throughtime._torch_internals import current_raw_stream
 
 MOST_SPILLS = 256
 """Registers that a thread may keep in memory instead."""
@@ -108,7 +110,7 @@ class Launcher:
 
     def _launch(self, handle: Any, blocks: int, device: int, arguments: tuple[Any, ...]) -> None:
         """Launch a compiled kernel on the current stream of the current device."""
-        stream, knobs = torch._C._cuda_getCurrentRawStream(device), self._knobs()
+        stream, knobs = current_raw_stream(device), self._knobs()
         # Profilers want to hear of launches, and have each described to them.
         if any(getattr(hook, "calls", hook) for hook in (knobs.launch_enter_hook, knobs.launch_exit_hook)):
             handle[blocks, 1, 1](*arguments, stream=stream)
@@ -185,7 +187,7 @@ class WorkspacePool:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Any, WorkspaceSlot] = OrderedDict()
+        self._kept: LruCache[Any, WorkspaceSlot] = LruCache(MOST_ROOMS)
         # Whoever launches first must also be the first to turn a room.
         self._lock = threading.RLock()
 
@@ -195,15 +197,13 @@ class WorkspacePool:
         if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             yield WorkspaceSlot(exchange, device)
             return
-        key = (exchange, device, torch._C._cuda_getCurrentRawStream(device.index))
+        key = (exchange, device, current_raw_stream(device.index))
         with self._lock:
             # Put back when all has gone well: of a launch that failed nobody knows what it has counted.
-            room = self._kept.pop(key, None) or WorkspaceSlot(exchange, device)
+            room = self._kept.pop(key) or WorkspaceSlot(exchange, device)
             yield room
             room.turn()
-            self._kept[key] = room
-            while len(self._kept) > MOST_ROOMS:
-                self._kept.popitem(last=False)
+            self._kept.insert(key, room)
 
 
 def _look_at(kernel: Any, blocks: int, processors: int, *, accept_spills: bool) -> None:

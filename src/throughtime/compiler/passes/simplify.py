@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from throughtime._torch_internals import OpOverload
 from throughtime.compiler.ir.graph import ROWS, Dim, Graph, Node, Value, map_values
 
 aten = torch.ops.aten

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
+from throughtime._torch_internals import OpOverload
 from throughtime.compiler.errors import Uncompilable
 
 aten = torch.ops.aten

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
 
+from throughtime._torch_internals import OpOverload
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import Value
 

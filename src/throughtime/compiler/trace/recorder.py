@@ -7,13 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
-from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from throughtime import _pytree
+from throughtime._torch_internals import DisableTorchFunction, OpOverload, TorchDispatchMode, no_dispatch, tree_leaves
 from throughtime.cells._rng import drawing
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.guards.fingerprint import CellFingerprint, anatomies, changed_attribute
@@ -253,7 +250,7 @@ class _Recording(TorchDispatchMode):
         raise Uncompilable("it returns a tensor that is no attribute of it and was not computed in the step")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return self._record(func, args, kwargs or {})
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:

@@ -17,8 +17,8 @@ from operator import is_
 from typing import Any
 
 import numpy as np
-from torch.utils._pytree import tree_leaves
 
+from throughtime._torch_internals import tree_leaves
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.guards.fingerprint import CellFingerprint, is_walked, slots_of
 from throughtime.compiler.trace.trace import TracedTensor

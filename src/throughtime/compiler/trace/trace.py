@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from throughtime._torch_internals import tree_leaves, tree_map_only
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import Graph, Value
 from throughtime.compiler.trace.functionalize import Memory, View

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from throughtime._text import plural
+from throughtime._torch_internals import has_saved_tensor_hooks
 from throughtime.backends.loop_backend import LoopBackend
 from throughtime.backends.torch_codegen import Env
 from throughtime.compiler import Node, Program, Value
@@ -236,7 +237,7 @@ class OffloadedChunks:
 
     def take(self) -> list[Tensor]:
         """All that is kept; somebody else holds it from now on."""
-        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        if has_saved_tensor_hooks():
             # Hooks see saved tensors, and may read them at once.
             settle(self._device)
         tensors, self._tensors = self._tensors, []

@@ -20,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from throughtime import _pytree
 from throughtime._tensors import is_lazy, records_gradients
+from throughtime._torch_internals import foreach_copy_
 from throughtime.runtime.offload.transfers import is_apart
 
 PAGE_BYTES = 8 * 2**20
@@ -218,7 +219,7 @@ class PagedOffload:
         self._places.clear()
         page.on_device = torch.empty(page.nbytes, dtype=torch.uint8, device=self._device)
         with torch.no_grad():
-            torch._foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
+            foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
         page.gathered = []
         page.on_host = _pinned(page.nbytes)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))

@@ -16,11 +16,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo
-from torch.utils._python_dispatch import _disable_current_modes
 
 from throughtime import _pytree
 from throughtime._errors import problem
+from throughtime._torch_internals import (
+    ForceDispatchKeyGuard,
+    disable_current_modes,
+    disable_dynamo,
+    dispatch_keys_of_thread,
+)
 from throughtime.backends.checked_cell import CheckedCell
 from throughtime.cells._base import begin_sequence, cell_by_number, known_cell
 from throughtime.compiler import Value
@@ -131,7 +135,7 @@ def without_modes() -> Iterator[None]:
     Inside of an operator torch passes over the kernels that lie behind. A step that is traced there would not get back
     to them: on a GPU its gradients are computed in other threads, which know nothing of the operator.
     """
-    with _disable_current_modes(), torch._C._ForceDispatchKeyGuard(*_keys_of_a_thread()):
+    with disable_current_modes(), ForceDispatchKeyGuard(*_keys_of_a_thread()):
         yield
 
 
@@ -141,7 +145,7 @@ def _keys_of_a_thread() -> tuple[Any, Any]:
     found: list[tuple[Any, Any]] = []
 
     def look() -> None:
-        found.append((torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()))
+        found.append(dispatch_keys_of_thread())
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -407,12 +411,12 @@ def _no_second_gradient(ctx: Any, gradients: list[Tensor | None]) -> Any:
 
 
 # Where torch.compile has given up on a part of a model, it would look for something to compile in here.
-_library.impl("unroll", _disable_dynamo(_forward), "CompositeExplicitAutograd")
-_library.impl("unroll_backward", _disable_dynamo(_backward), "CompositeExplicitAutograd")
+_library.impl("unroll", disable_dynamo(_forward), "CompositeExplicitAutograd")
+_library.impl("unroll_backward", disable_dynamo(_backward), "CompositeExplicitAutograd")
 torch.library.register_autograd("throughtime::unroll_backward", _no_second_gradient, lib=_library)
 torch.library.register_fake("throughtime::unroll", _fake_forward, lib=_library)
 torch.library.register_fake("throughtime::unroll_backward", _fake_backward, lib=_library)
-_context = _disable_dynamo(_setup_context)
+_context = disable_dynamo(_setup_context)
 torch.library.register_autograd("throughtime::unroll", _autograd, setup_context=_context, lib=_library)
 
 OPERATOR = torch.ops.throughtime.unroll.default

@@ -1,34 +1,34 @@
-"""Tickets: which program a forward pass has run, for a backward pass that gets nothing but tensors from it.
+"""Handles of executables: they connect the forward with the backward pass of the custom operator.
 
-A compiled graph holds a cell's number, and the cell may change, or go, between the two passes: gradients are those of
-the step as it was.
+A backward pass gets tensors only. The cell may change or be freed between the two passes; gradients are those of the
+step as it was.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from throughtime._errors import problem
-from throughtime._fork_safety import after_fork
+from throughtime._fork_safety import fork_safe_lock
+from throughtime._lru import LruCache
 from throughtime.runtime.forward import Executable
 
-_MOST = 1024
+_SIZE = 1024
 _numbers = itertools.count(1)
-_known: OrderedDict[int, tuple[Executable, tuple[int, ...]]] = OrderedDict()
 _given: dict[tuple[int, tuple[int, ...]], int] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
-@after_fork
-def _renew() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+def _forget(_: int, entry: tuple[Executable, tuple[int, ...]]) -> None:
+    executable, places = entry
+    del _given[id(executable), places]
+
+
+_executables: LruCache[int, tuple[Executable, tuple[int, ...]]] = LruCache(_SIZE, _forget)
 
 
 def handle_of(executable: Executable, places: Sequence[int]) -> Tensor:
@@ -37,19 +37,15 @@ def handle_of(executable: Executable, places: Sequence[int]) -> Tensor:
     with _lock:
         number = _given.setdefault(key, 0) or next(_numbers)
         _given[key] = number
-        _known[number] = (executable, key[1])
-        _known.move_to_end(number)
-        while len(_known) > _MOST:
-            _, (oldest, its_places) = _known.popitem(last=False)
-            del _given[id(oldest), its_places]
+        _executables.insert(number, (executable, key[1]))
     return torch.tensor(number, device="cpu")
 
 
-def resolve(ticket: Tensor) -> tuple[Executable, tuple[int, ...]]:
-    """What the ticket was given for."""
-    found = _known.get(int(ticket))
+def resolve(handle: Tensor) -> tuple[Executable, tuple[int, ...]]:
+    """The executable of a handle, and the places of its tensors among those of the operator."""
+    found = _executables.lookup(int(handle))
     if found is None:
-        what, fix = "what the forward pass has run is forgotten", "Run backwards sooner after it."
-        expected = f"one of the last {_MOST} programs"
-        raise RuntimeError(problem(what, got=f"number {int(ticket)}", expected=expected, fix=fix))
+        what = "the compiled program of this forward pass was evicted from the cache"
+        expected, fix = f"one of the last {_SIZE} programs", "Call backward() before running that many other programs."
+        raise RuntimeError(problem(what, got=f"program {int(handle)}", expected=expected, fix=fix))
     return found

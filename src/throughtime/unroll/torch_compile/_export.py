@@ -17,6 +17,7 @@ from torch.overrides import _pop_mode, _push_mode
 
 from throughtime import _pytree
 from throughtime._errors import problem
+from throughtime._torch_internals import num_function_modes
 from throughtime.backends.checked_cell import CheckedCell
 from throughtime.backends.reference import select
 from throughtime.cells._base import begin_sequence
@@ -105,7 +106,7 @@ def _check_rows_apart(step: CheckedCell, inputs: Any, state: Any) -> None:
 @contextlib.contextmanager
 def _no_function_modes() -> Iterator[None]:
     """torch.export sees the functions that Python calls, too."""
-    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    modes = [_pop_mode() for _ in range(num_function_modes())]
     try:
         yield
     finally:

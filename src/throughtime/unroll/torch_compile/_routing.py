@@ -9,6 +9,7 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, problem
+from throughtime._torch_internals import is_exporting
 from throughtime.cells._base import RNNCell, cell_by_number, check_cell
 from throughtime.runtime.offload.transfers import is_apart
 from throughtime.unroll._arguments import (
@@ -32,7 +33,7 @@ def uses_custom_op(
     """
     return (
         torch.compiler.is_compiling()
-        and (isinstance(cell, RNNCell) or _is_exporting())
+        and (isinstance(cell, RNNCell) or is_exporting())
         and all(not isinstance(size, torch.Size) or len(size) for size in _pytree.flatten(cell.state_size))
         and _is_plain(inputs)
         and not _saves_memory(inputs, sequence_length, swap_memory, checkpoint_every)
@@ -43,7 +44,7 @@ def _saves_memory(inputs: Any, sequence_length: Any, swap_memory: bool, checkpoi
     """Whether there is memory to be saved, which an operator cannot do: of calls step by step not all can."""
     swaps = check_flag("swap_memory", swap_memory) and is_apart(_pytree.flatten(inputs)[0].device)
     steps = check_checkpoint_every(checkpoint_every)
-    if not torch.is_grad_enabled() or _is_exporting() or not (swaps or steps is not None):
+    if not torch.is_grad_enabled() or is_exporting() or not (swaps or steps is not None):
         return False
     what, fix = "torch.compile does not take this", "Leave it out, or the unroll out of what is compiled."
     if steps is not None:
@@ -51,11 +52,6 @@ def _saves_memory(inputs: Any, sequence_length: Any, swap_memory: bool, checkpoi
     if sequence_length is not None:
         raise ValueError(problem(what, got="swap_memory=True and `sequence_length`", expected="one of them", fix=fix))
     return True
-
-
-def _is_exporting() -> bool:
-    # `is_exporting()` is true for whoever compiles, before torch 2.12.
-    return bool(torch.compiler._is_exporting_flag)
 
 
 def _is_plain(inputs: Any) -> bool:
@@ -94,7 +90,7 @@ def unroll_as_operator(
     lengths = sequence_length
     if lengths is not None and not isinstance(lengths, Tensor):
         lengths = torch.tensor(lengths)
-    if _is_exporting():
+    if is_exporting():
         return unroll_exported(
             cell, inputs, lengths, initial_state, dtype, time_major, reverse=reverse, all_states=all_states
         )
