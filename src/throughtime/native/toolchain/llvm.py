@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+_LIBRARY = "kernel"
 CODE_VERSION = "1"
 """Part of the name of object code on disk: to be changed with the way `compile_assembly` compiles."""
 
@@ -34,19 +35,23 @@ def is_installed() -> bool:
 
 
 class NativeModule:
-    """Object code in memory, and the functions in it; the code lives as long as this object."""
+    """Object code in memory, and the functions in it; the code lives as long as this object.
+
+    Linked by JITLink, which puts all sections of an object into one allocation. MCJIT asks the system for each section:
+    in a process with much memory two of them can lie more than 2 GiB apart, and LLVM then aborts the process.
+    """
 
     def __init__(self, code: bytes) -> None:
         binding = _binding()
-        # An engine wants a module to start from; ours has nothing in it.
-        empty = binding.parse_assembly("")
-        # The engine owns its machine and frees it in the end, so it gets one of its own.
-        self._engine = binding.create_mcjit_compiler(empty, _new_machine())
-        self._engine.add_object_file(binding.object_file.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
+        # Every object has a linker of its own: a lock inside of it is not held in a forked child by another thread.
+        self._linker = binding.create_lljit_compiler(_new_machine(), use_jit_link=True)
+        self._code = binding.JITLibraryBuilder().add_object_img(code).link(self._linker, _LIBRARY)
+        self._functions: dict[str, Any] = {}
 
     def address(self, name: str) -> int:
-        return int(self._engine.get_function_address(name))
+        if name not in self._functions:
+            self._functions[name] = self._linker.lookup(_LIBRARY, name)
+        return int(self._functions[name][name])
 
     def function(self, name: str, *arguments: Any) -> Callable[..., None]:
         """A function that returns nothing; calling it lets go of Python's lock."""
