@@ -23,7 +23,8 @@ from throughtime.nn._overrides import argument_of, as_leaf, is_for_torch
 class DropIn(nn.RNNBase):
     """What ours have in common. They hold nothing: weights are lent to the engine for each call."""
 
-    def forward(self, input: Any, hx: Any = None, *, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
+    # `sequence_length` is no keyword-only argument: exporters pass all that a signature has by position.
+    def forward(self, input: Any, hx: Any = None, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
         """Run all layers over `input`, from `hx`; with `sequence_length` [B] over that many steps of each sequence."""
         if isinstance(hx, LSTMStateTuple):
             # The cells' own tuple has the other order, and says so.
