@@ -139,6 +139,8 @@ def test_inputs_that_are_no_tensors(kind: str) -> None:
     given = [Wrapped(X), Wrapped(X)]
     check_close("results", theirs(given[0]), ours(given[1]))
     assert given[1].called == given[0].called != []
+    with pytest.raises(TypeError, match=r"`sequence_length` is for tensors: got .*Wrapped, expected a torch.Tensor"):
+        ours(given[1], sequence_length=LENGTHS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from throughtime._errors import check_flag, check_positive_int, problem
+from throughtime._errors import check_flag, check_positive_int, problem, type_name
 from throughtime._tensors import autocast_on
 from throughtime.backends._wanted import wanted_backend
 from throughtime.cells._lstm import LSTMStateTuple
@@ -56,6 +56,12 @@ class DropIn(nn.RNNBase):
         proxy = argument_of(values)
         if proxy is not None and getattr(proxy.tracer, "root", None) is not self:
             return as_leaf(self, proxy, input, hx=hx, sequence_length=lengths)
+        if proxy is None and lengths is not None:
+            what, fix = (
+                "`sequence_length` is for tensors",
+                "Pass tensors, or leave it out: torch's own operator runs then.",
+            )
+            raise TypeError(problem(what, got=type_name(data_of(input)), expected="a torch.Tensor", fix=fix))
         return super().forward(input, hx)
 
     def cell(self, layer: int = 0, *, reverse: bool = False) -> TorchCell:
