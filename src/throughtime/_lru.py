@@ -27,6 +27,10 @@ class LruCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def keys(self) -> list[K]:
+        """The keys, least recently used first."""
+        return list(self._entries)
+
     def lookup(self, key: K) -> V | None:
         """The value of a key, which is then the most recently used one; None if there is none."""
         value = self._entries.get(key)

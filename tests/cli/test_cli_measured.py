@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 
 import throughtime as tt
-from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 
 pytestmark = pytest.mark.covers("cli")
 
-NODE, PAGE = shutil.which("node"), Path(__file__).parents[1] / "report" / "_page.js"
+NODE, PAGE = shutil.which("node"), Path(__file__).parents[1] / "train" / "report" / "_page.js"
 NOTHING_HELD_OUT = "Nothing was held out: the figure is of the data it learned from"
 NO_TEST = "The validation part has chosen the epoch"
 

@@ -176,7 +176,7 @@ def test_every_rule_has_its_test(module: ModuleType, checks: list[Callable[[], N
     rules = {
         node.lineno
         for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.Raise) and "GrammarError" in ast.unparse(node)
+        if isinstance(node, ast.Raise) and "VerificationError" in ast.unparse(node)
     }
     assert rules == {line_of(check) for check in checks}
 
@@ -238,7 +238,7 @@ def test_a_defect_is_caught_and_told_and_hurts_nobody(broken: str, monkeypatch: 
     else:
         monkeypatch.setitem(lowering_rules.RULES, "mm", narrow)
     cell, inputs = new_structure(), torch.randn(2, 3, 3)
-    with pytest.warns(RuntimeWarning, match="a defect of the compiler, GrammarError: .*Please report it"):
+    with pytest.warns(RuntimeWarning, match="a defect of the compiler, VerificationError: .*Please report it"):
         outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=F32)
     plan = tt.explain(cell, inputs)
     assert plan.backend == ("reference" if broken == "pass" else "aten")

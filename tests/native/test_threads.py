@@ -20,7 +20,7 @@ from throughtime.native.threads import openmp
 from throughtime.native.threads import team as thread_team
 from throughtime.native.threads.calls import Threads
 from throughtime.native.threads.pool import Pool
-from throughtime.runtime import threads as runtime_threads
+from throughtime.runtime.threads import Threads as Report
 
 pytestmark = pytest.mark.covers("kernels")
 
@@ -225,7 +225,7 @@ def test_what_threads_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openmp, "torch_runtime", lambda: openmp.Runtime("/lib/libgomp-1a.so.1", print, 0, 0))
     monkeypatch.setattr(thread_team, "is_usable", lambda: True)
     several = dataclasses.replace(tt.threads(), count=2)
-    assert several == runtime_threads.Threads(2, "libgomp", "/lib/libgomp-1a.so.1")
+    assert several == Report(2, "libgomp", "/lib/libgomp-1a.so.1")
     assert str(several) == "2, of the OpenMP runtime of torch (/lib/libgomp-1a.so.1)"
     monkeypatch.setattr(thread_team, "is_usable", lambda: False)
     assert tt.threads().reason == "the process was forked, and OpenMP's threads stayed with its parent"

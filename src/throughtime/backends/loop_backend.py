@@ -32,7 +32,7 @@ class LoopBackend(ABC):
     def source(self) -> str:
         """What runs, for people."""
 
-    def refusal(self, device: torch.device, *, must: bool) -> str | None:
+    def unsupported_reason(self, device: torch.device, *, must: bool) -> str | None:
         """Why it should not run on a device, or None. What `must` run may be slow, but has to fit."""
         return None
 

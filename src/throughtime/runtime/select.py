@@ -71,7 +71,7 @@ def choose(
         if isinstance(found, Executable):
             # An operator, and whoever asks for it by name, takes a slow loop rather than none.
             must = name == wanted or differentiate is not None
-            refusal = next(filter(None, (loop.refusal(device, must=must) for loop in found.loops)), None)
+            refusal = next(filter(None, (loop.unsupported_reason(device, must=must) for loop in found.loops)), None)
             if refusal is None and name == "triton" and not must:
                 refusal = _slower(found, compiled, _batch_size(leaves), device)
             if refusal is None:

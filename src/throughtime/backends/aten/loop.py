@@ -40,7 +40,7 @@ class AtenLoop(LoopBackend):
         """A step, for people: with fused kernels on a GPU."""
         return self._replays.source if self.on_gpu and triton.has_triton() else self._function.source
 
-    def refusal(self, device: torch.device, *, must: bool) -> str | None:
+    def unsupported_reason(self, device: torch.device, *, must: bool) -> str | None:
         """Why a GPU would have to be told of every step anew, if it would, and that is slow."""
         if must or device.type != "cuda" or self._replays.refusal is None:
             return None

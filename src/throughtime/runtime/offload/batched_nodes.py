@@ -94,7 +94,9 @@ class ElementwiseScan:
         self.source = self._kernel.source
 
     @staticmethod
-    def refusal(nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], gives: Sequence[Value]) -> str | None:
+    def unsupported_reason(
+        nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], gives: Sequence[Value]
+    ) -> str | None:
         """Why there is no such kernel, or None."""
         values = {*(value for node in nodes for value in node.results), *(value for pair in carried for value in pair)}
         if any(value.row_axis != 0 for value in values) or any(value.row_axis for value in (*taken_by(nodes), *gives)):

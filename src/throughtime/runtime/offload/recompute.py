@@ -139,7 +139,7 @@ def _split(
     on_the_walk = dict.fromkeys([*(value for node in walked for value in node.results), *(old for old, _ in carried)])
     wanted_of_it = {*wanted, *(value for node in last for value in node.values)}
     gives = [value for value in on_the_walk if value in wanted_of_it]
-    if not gives or ElementwiseScan.refusal(walked, carried, gives) is not None:
+    if not gives or ElementwiseScan.unsupported_reason(walked, carried, gives) is not None:
         return None
     walk = ElementwiseScan(walked, carried, gives)
     wanted_of_first = wanted_of_it | set(walk.takes)
