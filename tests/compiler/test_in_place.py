@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -329,6 +330,40 @@ def test_a_write_that_cannot_be_seen_is_an_error() -> None:
     message = "Hidden has changed its inputs or its state in place.*state = state.clone"
     with tt.backend("reference"), pytest.raises(RuntimeError, match=message):
         tt.dynamic_rnn(Hidden(), torch.randn(B, T, 3), dtype=torch.float32)
+
+
+OPERATIONS = {"relu": torch.relu_}
+
+
+def by_operator(x: Tensor, h: Tensor, w: Tensor) -> Any:
+    h = operator.iadd(h, torch.tanh(x @ w))
+    return h, h
+
+
+def by_table(x: Tensor, h: Tensor, w: Tensor) -> Any:
+    h = OPERATIONS["relu"](h) + x @ w
+    return h, h
+
+
+def of_many(x: Tensor, h: Tensor, w: Tensor) -> Any:
+    torch._foreach_mul_([h], 0.5)
+    return h + x @ w, h
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("function", [by_operator, by_table, of_many])
+def test_writes_by_other_names(function: Any, backend: str) -> None:
+    """Torch counts no versions in inference mode."""
+    with torch.inference_mode(), tt.backend(backend):
+        case, outputs = of_step(function), []
+        x, h, before = case.inputs, case.state.clone(), case.inputs.clone()
+        for step_inputs in x.unbind(1):
+            output, h = copied(case.cell(step_inputs.clone(), h.clone()))
+            outputs.append(output)
+        for _ in range(2):
+            found = dynamic(case.cell, x, None, case.state, case.dtype)
+            check_close("other names", (torch.stack(outputs, 1), h), found)
+            assert torch.equal(x, before)
 
 
 def saved(x: Tensor, h: Tensor, w: Tensor) -> Any:

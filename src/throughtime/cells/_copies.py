@@ -45,6 +45,8 @@ def call_on_copies(function: Any, *arguments: Any) -> Any:
     if care is _Care.COPIES:
         return _called_apart(function, arguments)
     leaves = [leaf for argument in arguments for leaf in _pytree.flatten(argument)]
+    if any(map(_is_uncounted, leaves)):
+        return _called_apart(function, arguments)
     before = _versions(leaves)
     result = function(*arguments)
     if _versions(leaves) != before:
@@ -64,6 +66,8 @@ def caller_on_copies(function: Any, call: Callable[..., Any]) -> Callable[..., A
 
     def checked(inputs: Any, state: Any) -> Any:
         before = _version(inputs), _version(state)
+        if None in before:
+            return _called_apart(call, (inputs, state))
         result = call(inputs, state)
         if (_version(inputs), _version(state)) != before:
             raise _unseen_write(function)
@@ -72,10 +76,16 @@ def caller_on_copies(function: Any, call: Callable[..., Any]) -> Callable[..., A
     return checked
 
 
+def _is_uncounted(leaf: Any) -> bool:
+    """Whether torch does not count how often a tensor is written to: one that was made in inference mode."""
+    return isinstance(leaf, Tensor) and leaf.is_inference()
+
+
 def _version(argument: Any) -> Any:
-    """The version of a tensor, or those of a nest; None in inference mode, where torch does not count."""
+    """The version of a tensor, or those of a nest; None if torch does not count it."""
     if type(argument) is not Tensor:
-        return _versions(_pytree.flatten(argument))
+        leaves = _pytree.flatten(argument)
+        return None if any(map(_is_uncounted, leaves)) else _versions(leaves)
     try:
         return argument._version
     except RuntimeError:
@@ -93,8 +103,8 @@ def _copy(leaf: Any) -> Any:
 
 
 def _versions(leaves: Sequence[Any]) -> list[int]:
-    """How often each tensor was written to; torch does not count for those of inference mode."""
-    return [leaf._version for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference()]
+    """How often each tensor was written to."""
+    return [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def _care_for(function: Any) -> _Care:
@@ -122,7 +132,7 @@ def _is_own(function: Any) -> bool:
 def _unseen_write(function: Any) -> RuntimeError:
     return RuntimeError(
         problem(
-            f"{type_name(function)} has changed its inputs or its state in place, where no code of Python shows it",
+            f"{type_name(function)} has changed its inputs or its state in place, where its code does not show it",
             got="a tensor that was written to",
             expected="new tensors",
             fix="Begin the step with `state = state.clone()`, or the same for what it changes.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import operator
 import sys
 import types
 from collections import deque
@@ -21,6 +22,8 @@ _MOST = 5000
 _STORES = frozenset({"STORE_SUBSCR", "STORE_SLICE"})
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"})
 _KEYWORDS = frozenset({"out", "inplace"})
+_OF_OPERATORS = frozenset(name for name in dir(operator) if name.startswith("i") and f"__{name}__" in dir(operator))
+"""`operator.iadd` and its kin."""
 _COLLECTIONS = (list, tuple, set, frozenset, deque)
 _CALLED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
@@ -114,7 +117,7 @@ def _reached_by_code(function: types.FunctionType) -> Iterator[Any]:
         if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in _KNOWN:
             # `helpers.gate(x)`: what is named after it may be a function of that module.
             yield from (vars(value)[below] for below in names if below in vars(value))
-        elif isinstance(value, (*_CALLED, type, nn.Module)):
+        elif isinstance(value, (*_CALLED, *_COLLECTIONS, dict, type, nn.Module)):
             yield value
 
 
@@ -152,8 +155,10 @@ def _names(code: types.CodeType) -> frozenset[str]:
 
 
 def _is_in_place(name: str) -> bool:
-    """Whether a name is that of an operation in place, by torch's custom."""
-    return name.endswith("_") and not name.endswith("__") and not name.startswith("_")
+    """Whether a name is that of an operation in place, by torch's custom or Python's."""
+    if name in _OF_OPERATORS:
+        return True
+    return name.endswith("_") and not name.endswith("__") and (not name.startswith("_") or "_foreach_" in name)
 
 
 def _is_known(function: types.FunctionType) -> bool:

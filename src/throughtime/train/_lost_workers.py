@@ -111,6 +111,9 @@ def sigterm_raised() -> Iterator[None]:
         # Still ignored: torchrun must not end this process before it has said so.
         raise
     except _Terminated:
+        if _is_connected():
+            # Ended by torchrun: no death of its own, which the others must not take it for.
+            _tell(_store(), distributed.get_rank(), "")
         _end_by_sigterm()
     except BaseException:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

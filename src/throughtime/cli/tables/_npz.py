@@ -9,7 +9,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
@@ -78,17 +78,17 @@ class NpzTable(File):
         self.lengths = self._lengths()
         self.empty = int((self.lengths == 0).sum())
         # Lengths are small, numbers by step are not: these are read piece by piece.
-        self.by_sequence = {
-            name: self._whole(name)
-            for name, header in self.headers.items()
-            if name != LENGTHS and header.shape == self.lengths.shape
-        }
+        self.by_sequence = self._wholes(
+            name for name, header in self.headers.items() if name != LENGTHS and header.shape == self.lengths.shape
+        )
         self.by_step = [name for name in self.headers if name != LENGTHS and name not in self.by_sequence]
         self.columns = [NAME, *(c for name in self.by_step for c in self._columns(name)), *self.by_sequence]
         check_columns(path, self.columns)
         check_cells(path, int(self.lengths.sum()), len(self.columns))
         if not self.by_step:
-            self._refuse(f"no array by step among {', '.join(self.headers)}")
+            some = list(self.headers)[:8]
+            more = ", ..." if len(self.headers) > len(some) else ""
+            self._refuse(f"no array by step among {', '.join(some)}{more}")
 
     def pieces(self) -> Iterator[RowChunk]:
         """The steps of some sequences at a time: a sequence is never cut."""
@@ -125,6 +125,7 @@ class NpzTable(File):
         """Shapes and dtypes of all arrays, without their numbers; what they claim is what the file has."""
         with self._guarded(), open_archive(self.path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            check_column_count(self.path, len(names))
             headers = {name: self._header(archive, name) for name in names}
         check_expanded(self.path, sum(header.size * header.dtype.itemsize for header in headers.values()))
         # A side of 0 takes no bytes, whatever the others are: each of these may become lengths or names.
@@ -177,7 +178,7 @@ class NpzTable(File):
     def _lengths(self) -> Values:
         """Steps of each sequence: as told, or all of a padded array, or one sequence."""
         if LENGTHS in self.headers:
-            lengths = self._whole(LENGTHS)
+            lengths = self._wholes([LENGTHS])[LENGTHS]
             if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
                 self._refuse(f"`lengths` of shape {lengths.shape} and dtype {lengths.dtype}")
             # Before they are added up, which may be more than 64 bits hold.
@@ -208,10 +209,12 @@ class NpzTable(File):
             self._refuse(f"`{name}` of shape {shape} with {held}")
         return [name] if len(shape) == 1 else [f"{name}_{place}" for place in range(math.prod(shape[1:]))]
 
-    def _whole(self, name: str) -> Values:
+    def _wholes(self, names: Iterable[str]) -> dict[str, Values]:
+        """Whole arrays, the archive opened once: its list of members is read each time."""
         with self._guarded(), open_archive(self.path) as archive:
-            header = self.headers[name]
-            return _Stream(archive, name, header).rows(header.shape[0])
+            return {
+                name: _Stream(archive, name, self.headers[name]).rows(self.headers[name].shape[0]) for name in names
+            }
 
     def _refuse(self, got: str, fix: str = "See `throughtime train --help`.") -> NoReturn:
         refuse(f"{self.path} has arrays that do not fit together", got=got, expected=SCHEMA, fix=fix)
