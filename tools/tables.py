@@ -1,7 +1,7 @@
 """Write the tables of the documentation from the newest benchmark results; nobody types them.
 
 A page says where with a pair of comments, `<!-- table: NAME -->` and `<!-- end -->`. NAME is that of a benchmark, or
-`goals` for one table of all goals and what was reached.
+`goals` for one table of all goals and what was reached, `headline` for the few of them that the README shows.
 
     python tools/tables.py [--check]
 """
@@ -25,6 +25,17 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "memory.md", ROOT / "docs" / "speed.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Wins and misses alike, on both kinds of processor.
+HEADLINE = (
+    "training, dense, against torch.nn",
+    "training, variable length, against torch packed",
+    "inference, against the faster of torch and ONNX Runtime",
+    "models of published packages, training",
+    "minimal gated unit, against its eager loop",
+    "training, against TensorFlow's dynamic_rnn",
+    "training float32 and bfloat16, against cuDNN",
+    "minimal gated unit, on a GPU, against its eager loop",
+)
 UNMEASURED = "Not measured yet: `make bench` does.\n"
 
 
@@ -71,12 +82,13 @@ def sentence(goal: dict[str, Any]) -> str:
     return f"**{word(goal['met'])}**: {goal['what']}: {reached}, goal {goal['sign']} {shown(goal, goal['bound'])}"
 
 
-def all_goals() -> str:
-    """One line a goal: what was to be reached, what was, and whether that is enough."""
+def all_goals(only: tuple[str, ...] = ()) -> str:
+    """One line a goal, or for each of `only`: what was to be reached, what was, and whether that is enough."""
     rows, where = [], set()
     for name, wanted in GOALS.items():
         content = newest(name)
         goals = content.get("goals", []) if content else [goal.verdict([]) for goal in wanted]
+        goals = [goal for goal in goals if not only or goal["what"] in only]
         if content and goals:
             where.add(machine_line({**content, "peers": {}}))
         for what in dict.fromkeys(goal["what"] for goal in goals):
@@ -113,9 +125,11 @@ def table(name: str) -> str:
     """The table of that name, made anew; `NAME-on-16-threads` has what NAME gave on another machine."""
     if name == "goals":
         return all_goals()
+    if name == "headline":
+        return all_goals(HEADLINE)
     what = name.partition("-on-")[0]
     if what != "swap-memory" and what not in LAYOUTS:
-        sys.exit(f"got a table {name!r}, expected one of: {', '.join(['goals', 'swap-memory', *LAYOUTS])}")
+        sys.exit(f"got a table {name!r}, expected one of: {', '.join(['goals', 'headline', 'swap-memory', *LAYOUTS])}")
     content = newest(name)
     if content is None:
         return UNMEASURED

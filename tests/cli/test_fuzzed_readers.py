@@ -190,6 +190,13 @@ def test_inspect_says_what_is_wrong_with_a_history(tmp_path: Path) -> None:
     is_one_line_of_error(call("inspect", tmp_path), "history.jsonl, line 1 is no record: got []")
 
 
+@pytest.mark.filterwarnings("error")
+def test_signalling_nans_are_missing_numbers(tmp_path: Path) -> None:
+    signalling = np.array([0x7F800001, 0x3F800000, 0x40000000, 0x40800000], np.uint32).view(np.float32)
+    np.savez(tmp_path / "a.npz", x=signalling)
+    assert look_over(tmp_path / "a.npz", Columns()).found.facts["x"].missing == 1
+
+
 def test_an_archive_of_python_2_is_no_warning(tmp_path: Path) -> None:
     """Numpy warns of headers that were written by Python 2; a command that prints one line prints no more."""
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3L,), }\n"

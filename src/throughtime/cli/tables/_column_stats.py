@@ -113,7 +113,10 @@ class Facts:
             self._take_texts(values, lines, times)
             self._count(times)
         else:
-            self._take_numbers(values.astype(np.float64), lines)
+            # A file may hold signalling NaNs, of which numpy would warn.
+            with np.errstate(invalid="ignore"):
+                numbers = values.astype(np.float64)
+            self._take_numbers(numbers, lines)
             distinct, counts = np.unique(values, return_counts=True)
             # Numbers that differ little have one name.
             times = Counter()
