@@ -377,8 +377,11 @@ class TestErrorsOfOurOwn:
             tt.nn.GRU(I, H)(torch.randn(I), sequence_length=[1])
 
     def test_lengths_by_place(self) -> None:
+        """Exporters pass every argument of a signature by position."""
+        module = tt.nn.GRU(I, H)
+        check_close("results", module(X, sequence_length=[5, 3, 2, 1]), module(X, None, [5, 3, 2, 1]))
         with pytest.raises(TypeError, match="positional arguments"):
-            tt.nn.GRU(I, H)(X, None, [5, 3, 2, 1])
+            module(X, None, None, None)
 
     @pytest.mark.parametrize(
         ("arguments", "reverse"), [((1,), False), ((0,), True)], ids=["no such layer", "no such direction"]

@@ -66,6 +66,14 @@ class TestJitTrace:
         with pytest.raises(RuntimeError, match=r"torch.onnx.export\(dynamo=False\), which would fix its lengths"):
             torch.onnx.export(tt.RNN(self.CELL), (X.transpose(0, 1),), io.BytesIO(), dynamo=False)
 
+    @pytest.mark.filterwarnings("ignore:Exporting a model to ONNX with a batch_size")
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_onnx_of_a_module_by_itself(self, kind: str) -> None:
+        pytest.importorskip("onnx")
+        file = io.BytesIO()
+        torch.onnx.export(getattr(tt.nn, kind)(3, 4), (X[:, :1],), file, dynamo=False)
+        assert file.getvalue()
+
     def test_what_has_no_loop_of_its_own_is_traced(self) -> None:
         step = torch.jit.trace(self.CELL, (X[0], torch.zeros(4, 3)))
         check_close("a step", self.CELL(X[1], X[2]), step(X[1], X[2]))
@@ -131,6 +139,8 @@ def test_inputs_that_are_no_tensors(kind: str) -> None:
     given = [Wrapped(X), Wrapped(X)]
     check_close("results", theirs(given[0]), ours(given[1]))
     assert given[1].called == given[0].called != []
+    with pytest.raises(TypeError, match=r"`sequence_length` is for tensors: got .*Wrapped, expected a torch.Tensor"):
+        ours(given[1], sequence_length=LENGTHS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

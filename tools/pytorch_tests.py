@@ -5,8 +5,8 @@
 CHECKOUT is a checkout of PyTorch at the version that is installed; FILE is a path below its `test/`, by default those
 of `FILES`. Of each file run the tests whose name or source speaks of LSTM, GRU or RNN; of these count the ones that
 have made a `torch.nn.LSTM`, `GRU` or `RNN`, whatever they call it. Beside pytest the tests of PyTorch need
-`expecttest`, those of ONNX `onnx`, `onnxruntime`, `onnxscript` and `parameterized`. `pytorch_substitution.py` is the
-plugin that puts our modules in the place of torch's.
+`expecttest`, those of ONNX `onnx`, `onnxruntime`, `onnxscript`, `parameterized` and `torchvision`.
+`pytorch_substitution.py` is the plugin that puts our modules in the place of torch's.
 """
 
 from __future__ import annotations
@@ -32,25 +32,14 @@ FILES = (
     "test_autograd.py",
     "test_autocast.py",
     "test_serialization.py",
-    "test_fake_tensor.py",
-    "test_decomp.py",
     "test_mkldnn.py",
-    "test_multiprocessing.py",
-    "nn/test_packed_sequence.py",
     "nn/test_load_state_dict.py",
-    "nn/test_module_hooks.py",
-    "nn/test_parametrization.py",
     "nn/test_pruning.py",
-    "jit/test_models.py",
-    "functorch/test_control_flow.py",
     "export/test_export.py",
-    "export/test_passes.py",
     "dynamo/test_repros.py",
     "dynamo/test_aot_autograd.py",
-    "inductor/test_cpu_repro.py",
     "onnx/test_pytorch_onnx_onnxruntime.py",
     "onnx/test_utility_funs.py",
-    "onnx/exporter/test_small_models_e2e.py",
     "quantization/core/test_quantized_op.py",
     "quantization/core/test_quantized_module.py",
     "quantization/eager/test_quantize_eager_ptq.py",
@@ -58,7 +47,6 @@ FILES = (
     "quantization/fx/test_quantize_fx.py",
     "quantization/fx/test_numeric_suite_fx.py",
     "quantization/jit/test_deprecated_jit_quant.py",
-    "quantization/bc/test_backward_compatibility.py",
     "ao/sparsity/test_structured_sparsifier.py",
 )
 _RECURRENT = re.compile(r"LSTM|GRU|RNN")
@@ -108,7 +96,8 @@ def _outcomes(folder: Path, file: str, logs: Path | None, *, substitute: bool) -
         )
         if logs is not None:
             (logs / f"{file.replace('/', '-')}.{'ours' if substitute else 'torch'}.log").write_text(run.stdout)
-        if not results.exists():
+        # Tests that fail and files without a test are outcomes; a file that cannot be collected is none.
+        if run.returncode not in (0, 1, 5) or not results.exists():
             raise RuntimeError(f"{file} did not run:\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}")
         outcomes: dict[str, str] = json.loads(results.read_text())
         return outcomes

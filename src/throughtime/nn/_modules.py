@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from throughtime._errors import check_flag, check_positive_int, problem
+from throughtime._errors import check_flag, check_positive_int, problem, type_name
 from throughtime._tensors import autocast_on
 from throughtime.backends._wanted import wanted_backend
 from throughtime.cells._lstm import LSTMStateTuple
@@ -26,13 +26,14 @@ Hidden = TypeVar("Hidden")
 class DropIn(nn.RNNBase, Generic[Hidden]):
     """What ours have in common. They hold nothing: weights are lent to the engine for each call."""
 
+    # `sequence_length` is no keyword-only argument: exporters pass all that a signature has by position.
     @overload
     def forward(
-        self, input: Tensor, hx: Hidden | None = None, *, sequence_length: Any = None
+        self, input: Tensor, hx: Hidden | None = None, sequence_length: Any = None
     ) -> tuple[Tensor, Hidden]: ...
     @overload
     def forward(self, input: PackedSequence, hx: Hidden | None = None) -> tuple[PackedSequence, Hidden]: ...
-    def forward(self, input: Any, hx: Any = None, *, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
+    def forward(self, input: Any, hx: Any = None, sequence_length: Any = None) -> Any:  # noqa: A002 (torch's name)
         """Run all layers over `input`, from `hx`; with `sequence_length` [B] over that many steps of each sequence."""
         if isinstance(hx, LSTMStateTuple):
             # The cells' own tuple has the other order, and says so.
@@ -64,6 +65,12 @@ class DropIn(nn.RNNBase, Generic[Hidden]):
         proxy = argument_of(values)
         if proxy is not None and getattr(proxy.tracer, "root", None) is not self:
             return as_leaf(self, proxy, input, hx=hx, sequence_length=lengths)
+        if proxy is None and lengths is not None:
+            what, fix = (
+                "`sequence_length` is for tensors",
+                "Pass tensors, or leave it out: torch's own operator runs then.",
+            )
+            raise TypeError(problem(what, got=type_name(data_of(input)), expected="a torch.Tensor", fix=fix))
         return super().forward(input, hx)
 
     if TYPE_CHECKING:
