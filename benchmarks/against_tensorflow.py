@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+
+import throughtime as tt
 from full_speed import floor
 from layouts import Row
 from peer import Peer, running, versions
@@ -18,8 +20,6 @@ from record import interleaved, ratio, summary, timed
 from runs import backend_of, check, ours, training
 from shapes import ANCHORS, LONG, MEDIUM, SMALL, TINY, Shape
 from suite import Options, read_options, run_suite
-
-import throughtime as tt
 
 CELLS = {"LSTM": tt.LSTMCell, "GRU": tt.GRUCell, "RNN": tt.BasicRNNCell}
 CASES = [(kind, shape) for kind in CELLS for shape in (ANCHORS if kind == "LSTM" else (SMALL, MEDIUM, LONG))]

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
+
 from layouts import Row
 from pairs import lstm_pair
 from record import interleaved, summary, timed
 from runs import Run, backend_of, check, inference, ours, theirs, training
 from shapes import Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor
 
 SHAPE = Shape(1, 1, 16, 16)
 

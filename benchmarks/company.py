@@ -16,6 +16,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
+
+import throughtime as tt
 from fresh import Case, ask, is_asked
 from layouts import Row
 from peer import interpreter, missing
@@ -23,9 +26,6 @@ from record import interleaved, ratio, summary, timed
 from runs import check, inference, training
 from shapes import TINY, Shape
 from suite import Options, read_options, run_suite
-from torch import nn
-
-import throughtime as tt
 
 PACKAGES = {"scikit-learn": "sklearn.ensemble", "LightGBM": "lightgbm", "Numba": "numba"}
 ORDERS = "before torch", "after torch"

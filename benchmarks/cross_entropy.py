@@ -11,13 +11,13 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from layouts import Row
-from record import interleaved, ratio, summary, timed
-from suite import Options, read_options, run_suite
 from torch import Tensor
 from torch.nn import functional
 
 import throughtime as tt
+from layouts import Row
+from record import interleaved, ratio, summary, timed
+from suite import Options, read_options, run_suite
 
 
 class Scores(NamedTuple):

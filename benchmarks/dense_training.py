@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+
 from full_speed import floor
 from layouts import Row
 from pairs import PAIRS

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import lengths as made_up
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+import lengths as made_up
+import throughtime as tt
 from layouts import Row
 from record import interleaved, ratio, summary, timed
 from runs import Run, backend_of, check, inference, training
 from shapes import LARGE, LONG, MEDIUM, ODD, TINY, Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-
-import throughtime as tt
 
 
 class Case(NamedTuple):

@@ -20,6 +20,11 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils.data import DataLoader
+
+import throughtime as tt
 from full_speed import GATES, floor_of
 from layouts import Row
 from lengths import PLAID
@@ -27,11 +32,6 @@ from pairs import PAIRS
 from record import interleaved, ratio, summary, timed
 from shapes import Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch.utils.data import DataLoader
-
-import throughtime as tt
 from throughtime.data import japanese_vowels
 from throughtime.train import Batch
 

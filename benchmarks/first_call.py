@@ -15,11 +15,11 @@ from statistics import median
 from typing import Any
 
 import torch
+
 from fresh import ask, is_asked
 from layouts import Row
 from runs import check, ours
 from suite import Options, read_options, run_suite
-
 from user_cells import LayerNormLSTM, lstm
 
 CELLS = {"LSTM": lstm, "layer-norm LSTM": LayerNormLSTM}

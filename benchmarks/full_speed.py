@@ -13,9 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+
 from layouts import Row
 from shapes import Shape
-
 from throughtime.native.toolchain.llvm import host
 from throughtime.native.toolchain.llvm_builder import Builder, constant, integer, module, vector
 from throughtime.native.toolchain.module_loader import load

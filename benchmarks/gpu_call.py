@@ -20,13 +20,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from record import RESULTS, save
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import throughtime as tt
+from record import RESULTS, save
 from throughtime.backends import torch_codegen
 from throughtime.backends.aten import cuda_graphs
 from throughtime.backends.triton import kernel as triton_kernel

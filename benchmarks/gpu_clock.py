@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from record import Turn
 from torch.utils import _pytree as pytree
+
+from record import Turn
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 5e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}

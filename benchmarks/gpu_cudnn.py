@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import throughtime as tt
 from gpu_clock import DTYPES, check, is_mine, on_card
 from layouts import Row
 from pairs import PAIRS, Pair
 from record import interleaved, ratio, summary
 from shapes import Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
-
-import throughtime as tt
 
 SHAPES = (
     Shape(32, 512, 256, 256),

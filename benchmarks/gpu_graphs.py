@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+
+import throughtime as tt
 from gpu_clock import check, is_mine, on_card
 from layouts import Row
 from record import interleaved, ratio, summary
 from runs import Run, eager_loop, inference, ours, training
 from shapes import Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor
-
-import throughtime as tt
 from user_cells import FastWeights
 
 MODES = ("inference", "training", "ragged")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+
 from gpu_clock import check, is_mine, on_card
 from own_cells import QUICK, measure
 from shapes import Shape
 from suite import read_options, run_suite
-
 from user_cells import OWN_CELLS
 
 CASES = [(name, shape) for name in OWN_CELLS for shape in (Shape(32, 128, 256, 256), Shape(64, 128, 512, 512))]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch import Tensor
+
 from full_speed import floor
 from layouts import Row
 from pairs import PAIRS, Pair
@@ -18,7 +20,6 @@ from record import interleaved, ratio, summary, timed
 from runs import backend_of, check, inference, ours, theirs
 from shapes import ANCHORS, DENSE, TINY, Shape
 from suite import Options, read_options, run_suite
-from torch import Tensor
 
 CASES = [(kind, shape) for kind in PAIRS for shape in (DENSE if kind == "LSTM" else ANCHORS)]
 QUICK = [(kind, TINY) for kind in PAIRS]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+
 from layouts import Row
 from record import interleaved, ratio, summary, timed
 from runs import backend_of, check, eager_loop, ours, training
 from shapes import TINY, Shape
 from suite import Options, read_options, run_suite
-
 from user_cells import MATRIX_CELLS
 
 SHAPES = (Shape(1, 100, 64, 64), Shape(16, 100, 32, 32), Shape(32, 50, 64, 64), Shape(32, 50, 128, 128))

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
+
 from fresh import ask, is_asked
 from layouts import Row
 from lengths import uniform

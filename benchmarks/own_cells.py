@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+
 from layouts import Row
 from record import Turn, interleaved, ratio, summary, timed
 from runs import backend_of, check, eager_loop, ours, training
 from shapes import LARGE, LONG, MEDIUM, ODD, SMALL, TINY, Shape
 from suite import Options, read_options, run_suite
-
 from user_cells import OWN_CELLS
 
 CASES = [(name, shape) for name in OWN_CELLS for shape in (SMALL, ODD, MEDIUM, LARGE, LONG)]

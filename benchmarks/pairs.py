@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from runs import Trained
-from shapes import Shape
 from torch import Tensor, nn
 
 import throughtime as tt
+from runs import Trained
+from shapes import Shape
 from user_cells import TorchGRU
 
 

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any
 
 import torch
+
+import throughtime as tt
 from fresh import ask, is_asked
 from layouts import Row
 from peak import KEEP_NOTHING, growth
@@ -20,8 +22,6 @@ from record import interleaved, summary, timed
 from runs import check, inference, ours, training
 from shapes import Shape
 from suite import Options, read_options, run_suite
-
-import throughtime as tt
 from user_cells import lstm
 
 SHAPE = Shape(64, 512, 256, 256)

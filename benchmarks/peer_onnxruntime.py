@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
 from peer_loop import Arrays, Loaded, serve
 
 # Where ONNX has its gates in torch's weights: i o f c of i f g o, and z r h of r z n.

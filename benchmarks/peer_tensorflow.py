@@ -13,6 +13,7 @@ from typing import Any
 os.environ.update(TF_USE_LEGACY_KERAS="1", CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
 
 import tensorflow.compat.v1 as tf
+
 from peer_loop import Arrays, Loaded, serve
 
 tf.logging.set_verbosity(tf.logging.ERROR)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+
 from layouts import Row
 from record import interleaved, ratio, summary, timed
 from runs import backend_of, check, eager_loop, inference, ours, training
 from shapes import TINY, Shape
 from suite import Options, read_options, run_suite
-
 from user_cells import LOOPED_CELLS
 
 MODES = ("inference", "training")

@@ -11,8 +11,9 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import lengths as real
 import torch
+
+import lengths as real
 from layouts import Row
 from pairs import PAIRS
 from record import interleaved, ratio, summary, timed

@@ -17,6 +17,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
+import throughtime as tt
 from fresh import Case, ask, is_asked
 from layouts import Row
 from package_models import MODELS, Model
@@ -24,9 +27,6 @@ from peer import interpreter, missing
 from record import interleaved, ratio, summary, timed
 from runs import check
 from suite import Options, read_options, run_suite
-from torch import Tensor, nn
-
-import throughtime as tt
 
 MODES = "training", "inference"
 QUICK = 8

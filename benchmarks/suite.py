@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from goals import of_row, shown, verdicts, word
-from layouts import BUSY, LAYOUTS, Layout, Row
-from record import RESULTS, busy, machine, save
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from goals import of_row, shown, verdicts, word
+from layouts import BUSY, LAYOUTS, Layout, Row
+from record import RESULTS, busy, machine, save
 
 Case = TypeVar("Case")
 VISIBLE = 8

@@ -17,15 +17,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from goals import verdicts
-from gpu_clock import check
-from record import RESULTS, interleaved, save, summary, timed
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
 import throughtime as tt
+from goals import verdicts
+from gpu_clock import check
+from record import RESULTS, interleaved, save, summary, timed
 from user_cells import LayerNormLSTM
 
 Cells = list[tt.RNNCell]

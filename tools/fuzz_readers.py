@@ -254,8 +254,9 @@ def main() -> None:
     if asked.guided:
         guided(asked.guided, asked.inputs)
         return
-    import fuzz_targets  # noqa: PLC0415
     import torch  # noqa: PLC0415
+
+    import fuzz_targets  # noqa: PLC0415
 
     torch.set_num_threads(1)
     readers = asked.reader or list(fuzz_targets.TARGETS)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fuzz_inputs as inputs
 import torch
-from fuzz_inputs import Draw
 from rich.console import Console
 
+import fuzz_inputs as inputs
 import throughtime as tt
+from fuzz_inputs import Draw
 from throughtime.cli import _run_folder
 from throughtime.cli._options import Columns
 from throughtime.cli._user_errors import UserError

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+
 from golden_file import Case
 
 Cell = dict[str, Any]

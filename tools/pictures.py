@@ -17,6 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
 from tables import ROOT, machine_line, newest
 
 FOLDER = ROOT / "docs" / "pictures"

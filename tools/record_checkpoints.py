@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden_cells import OutputProjectionWrapper
 from numpy.typing import NDArray
+
+from golden_cells import OutputProjectionWrapper
 from tensorflow1 import ONE_THREAD, tf
 
 V1 = tf.train.SaverDef.V1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from golden_cases import all_cases, seed_of
 from golden_cells import build
 from golden_file import Arrays, Case, Golden, in_units, read_goldens, write_goldens

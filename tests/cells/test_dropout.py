@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from compare import check_same, measure
-from descriptors import settled
-from oracle import oracle
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import throughtime as tt
+from compare import check_same, measure
+from descriptors import settled
+from oracle import oracle
 
 pytestmark = pytest.mark.covers("conformance")
 

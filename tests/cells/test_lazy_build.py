@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
-from descriptors import DESCRIPTORS, Descriptor, random_inputs
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import prune
 
 import throughtime as tt
+from compare import check_close
+from descriptors import DESCRIPTORS, Descriptor, random_inputs
 from throughtime.cells import _lazy_build
 
 pytestmark = pytest.mark.covers("conformance")

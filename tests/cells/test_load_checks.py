@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
-from descriptors import DESCRIPTORS, MORE_DESCRIPTORS, Descriptor
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 import throughtime as tt
+from compare import check_close
+from descriptors import DESCRIPTORS, MORE_DESCRIPTORS, Descriptor
 
 pytestmark = pytest.mark.covers("conformance")
 

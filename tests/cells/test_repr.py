@@ -6,9 +6,9 @@ import inspect
 
 import pytest
 import torch
-from descriptors import BY_NAME
 
 import throughtime as tt
+from descriptors import BY_NAME
 
 pytestmark = pytest.mark.covers("conformance")
 

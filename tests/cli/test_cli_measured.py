@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 
 import throughtime as tt
+from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 
 pytestmark = pytest.mark.covers("cli")
 

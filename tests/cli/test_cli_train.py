@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import kill_and_resume
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
 
+import kill_and_resume
 from cli_files import call, gestures, is_one_line_of_error, many_series, pairs, quickly, said, series, tags, text
 from throughtime.cli.train import _report
 
@@ -291,13 +291,17 @@ def test_a_run_interrupted_before_its_first_checkpoint_says_how_to_go_on(
     assert f"{tmp_path / 'run'} is finished already: nothing is left to learn." in said(result)
 
 
+EPOCHS = 10
+"""Enough that a run is still learning when it is killed for the last time."""
+
+
 def test_killed_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `kill -9`, while it starts, learns and writes; `tools/kill_and_resume.py --command` does so ten times."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert call(*kill_and_resume.command(whole, 3)[3:]).exit_code == 0
-    for kill, moment in kill_and_resume.kills(kill_and_resume.command, 3, random.Random(0)):
-        assert kill(kill_and_resume.command(broken, 3), broken, moment).startswith("killed")
+    assert call(*kill_and_resume.command(whole, EPOCHS)[3:]).exit_code == 0
+    for kill, moment in kill_and_resume.kills(kill_and_resume.command, EPOCHS, random.Random(0)):
+        assert kill(kill_and_resume.command(broken, EPOCHS), broken, moment).startswith("killed")
         kill_and_resume.check_whole(broken)
     assert call("train", "--resume", broken).exit_code == 0
     assert kill_and_resume.fingerprint(broken) == kill_and_resume.fingerprint(whole)

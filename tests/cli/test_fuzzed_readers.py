@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+import throughtime as tt
 from cli_files import call, is_one_line_of_error
 from fuzz_inputs import Draw
 from fuzz_targets import TARGETS, Target, draw_of, is_clear, run_values
-
-import throughtime as tt
 from throughtime.cli import _run_folder
 from throughtime.cli._options import Columns
 from throughtime.cli._user_errors import UserError

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close, check_same, measure
-from descriptors import BY_NAME, Case, random_inputs, settled
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
-from unrolls import EVERY_UNROLL, dynamic, on
-from user_cells import LayerNormLSTM, TorchGRU
 
 import throughtime as tt
 from backends import COMPILED, check_on, compiled_backends, plan_of
+from compare import check_close, check_same, measure
+from descriptors import BY_NAME, Case, random_inputs, settled
+from unrolls import EVERY_UNROLL, dynamic, on
+from user_cells import LayerNormLSTM, TorchGRU
 
 pytestmark = pytest.mark.covers("compiler")
 

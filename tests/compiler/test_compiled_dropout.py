@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_same, measure
-from descriptors import Case, random_inputs, settled
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional
-from unrolls import dynamic, on
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
+from compare import check_same, measure
+from descriptors import Case, random_inputs, settled
+from unrolls import dynamic, on
 
 pytestmark = pytest.mark.covers("compiler")
 

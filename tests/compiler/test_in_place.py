@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+import throughtime as tt
+from backends import COMPILED, EVERY_BACKEND, every_backend, plan_of, raises_refusal
 from compare import check_close, check_same, measure
 from descriptors import Case
 from in_place_cells import IN_PLACE, InPlaceModules, Scribbling, added, inputs_changed
 from oracle import oracle
-from torch import Tensor
-from torch.utils import _pytree as pytree
 from unrolls import both, dynamic, on
 from user_cells import Listed, Step, step, weight
-
-import throughtime as tt
-from backends import COMPILED, EVERY_BACKEND, every_backend, plan_of, raises_refusal
 
 pytestmark = pytest.mark.covers("compiler")
 T, B = 5, 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from published_cells import PUBLISHED, GroupNorm
-from unrolls import EVERY_BACKEND, dynamic, on
-from user_cells import Listed
 
 import throughtime as tt
 from backends import check_on, compiled_backends, lengths_for, plan_of, raises_refusal
+from published_cells import PUBLISHED, GroupNorm
+from unrolls import EVERY_BACKEND, dynamic, on
+from user_cells import Listed
 
 pytestmark = pytest.mark.covers("compiler")
 

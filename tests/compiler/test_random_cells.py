@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compare import compare
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracle import oracle
-from random_cells import Recipe, recipes
-from unrolls import dynamic, on
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
+from compare import compare
+from oracle import oracle
+from random_cells import Recipe, recipes
 from throughtime.backends import native_gemm
 from throughtime.compiler.passes import matmul_rewrites
+from unrolls import dynamic, on
 
 pytestmark = [pytest.mark.covers("compiler"), pytest.mark.covers("properties")]
 

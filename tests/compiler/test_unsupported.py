@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compare import check_close
-from descriptors import Case, Descriptor
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from user_cells import Step, weight
 
 import throughtime as tt
 from backends import check_fallback, check_on, plan_of
+from compare import check_close
+from descriptors import Case, Descriptor
+from user_cells import Step, weight
 
 pytestmark = pytest.mark.covers("compiler")
 

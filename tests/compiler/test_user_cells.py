@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from unrolls import EVERY_BACKEND, dynamic, on
-from user_cells import USER_CELLS, Listed
 
 from backends import COMPILED, check_on, compiled_backends, lengths_for, plan_of, raises_refusal
+from unrolls import EVERY_BACKEND, dynamic, on
+from user_cells import USER_CELLS, Listed
 
 pytestmark = pytest.mark.covers("compiler")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from descriptors import BY_NAME, DESCRIPTORS, MORE_DESCRIPTORS, Descriptor, poisoned
 from torch.utils import _pytree as pytree
-from unrolls import EVERY_BACKEND, EVERY_UNROLL, UNROLLS, Unroll, clipped
 
 import throughtime as tt
 from backends import REFUSED, every_backend, raises_refusal
+from descriptors import BY_NAME, DESCRIPTORS, MORE_DESCRIPTORS, Descriptor, poisoned
+from unrolls import EVERY_BACKEND, EVERY_UNROLL, UNROLLS, Unroll, clipped
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from compare import measure, weights
-from descriptors import BY_NAME, DESCRIPTORS, Case, Descriptor, poisoned, random_inputs
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils import _pytree as pytree
-from unrolls import EVERY_UNROLL, Unroll, dynamic, each_unroll
 
 import throughtime as tt
+from compare import measure, weights
+from descriptors import BY_NAME, DESCRIPTORS, Case, Descriptor, poisoned, random_inputs
+from unrolls import EVERY_UNROLL, Unroll, dynamic, each_unroll
 
 pytestmark = pytest.mark.covers("gradients")
 

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from compare import check_same, compare, measure
-from descriptors import BY_NAME, DESCRIPTORS, Case, Descriptor, Pair, nest, poisoned, random_inputs, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import oracle
 from torch import nn
 from torch.utils import _pytree as pytree
-from unrolls import EVERY_UNROLL, UNROLLS, both, clipped, dynamic, transposed
 
 import throughtime as tt
+from compare import check_same, compare, measure
+from descriptors import BY_NAME, DESCRIPTORS, Case, Descriptor, Pair, nest, poisoned, random_inputs, settled
+from oracle import oracle
+from unrolls import EVERY_UNROLL, UNROLLS, both, clipped, dynamic, transposed
 
 pytestmark = pytest.mark.covers("properties")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close, compare
 from torch import Tensor, nn
 
 import throughtime as tt
+from compare import check_close, compare
 from throughtime import decode
 
 pytestmark = pytest.mark.covers("decoding")

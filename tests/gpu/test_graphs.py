@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from descriptors import BY_NAME, Case, Descriptor
-from gpu_matrix import TOLERANCE, check_case
 from torch import Tensor
-from user_cells import USER_CELLS
 
 import throughtime as tt
 from backends import lengths_for
+from descriptors import BY_NAME, Case, Descriptor
+from gpu_matrix import TOLERANCE, check_case
 from throughtime.backends.aten import chunk_buffers
 from throughtime.compiler.passes import merge_matmuls as matmul_merging
+from user_cells import USER_CELLS
 
 pytestmark = [
     pytest.mark.gpu,

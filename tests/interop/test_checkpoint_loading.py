@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from _recorded import FOLDER
-from descriptors import DESCRIPTORS, MORE_DESCRIPTORS, Descriptor, settled
 from torch import nn
 
 import throughtime as tt
+from descriptors import DESCRIPTORS, MORE_DESCRIPTORS, Descriptor, settled
 from throughtime.interop import Restored, TFCheckpoint, load_tf_checkpoint, save_tf_checkpoint, tf_variables
 from throughtime.interop.checkpoints._matching import is_bookkeeping, modern
 

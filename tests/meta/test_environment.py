@@ -8,10 +8,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from conftest import AREAS
 from hypothesis import given
 from hypothesis import strategies as st
-
-from conftest import AREAS
 
 pytestmark = pytest.mark.covers("architecture")
 

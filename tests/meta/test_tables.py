@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pictures
 import pytest
+
+import pictures
 import tables
 from goals import GOALS, of_row, verdicts
 from layouts import LAYOUTS

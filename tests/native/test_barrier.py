@@ -14,6 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from test_kernels import check_same
+from test_prefetch_ring import check_forked
+from torch import Tensor
+
+import throughtime as tt
 from loop_programs import (
     PROGRAMS,
     arguments,
@@ -28,11 +33,6 @@ from loop_programs import (
     random_program,
     swap,
 )
-from test_kernels import check_same
-from test_prefetch_ring import check_forked
-from torch import Tensor
-
-import throughtime as tt
 from throughtime.backends.cpu import compile as cpu_compile
 from throughtime.backends.cpu import compile_loop
 from throughtime.backends.cpu import launch as cpu_launch

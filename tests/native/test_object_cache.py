@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from loop_programs import arguments, interpret, lstm, packed
 
+from loop_programs import arguments, interpret, lstm, packed
 from throughtime.backends.cpu import LoopKernel
 from throughtime.native.toolchain import llvm, module_loader, object_cache
 

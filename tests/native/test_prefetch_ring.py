@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
 from test_kernels import check_same
 from torch import Tensor
 
 import throughtime as tt
+from loop_programs import arguments, batch_major, fed_lstm, fed_lstm_backward, interpret, packed
 from throughtime.backends.cpu import compile as cpu_compile
 from throughtime.backends.cpu import compile_loop
 from throughtime.backends.cpu import launch as cpu_launch

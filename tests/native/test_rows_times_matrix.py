@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor
 
 import throughtime as tt
+from compare import check_close
 from throughtime.backends import native_gemm
 from throughtime.backends.native_gemm import times
 from throughtime.backends.torch_codegen import SectionFunction

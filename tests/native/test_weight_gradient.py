@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor
 
 import throughtime as tt
+from compare import check_close
 from throughtime.backends.native_gemm import over_rows
 from throughtime.backends.torch_codegen import SectionFunction
 from throughtime.compiler import ROWS, Node, Value

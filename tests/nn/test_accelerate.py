@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import throughtime as tt
+from compare import check_close
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from compare import Measured, check_close, check_same, gradients
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
 import throughtime as tt
+from compare import Measured, check_close, check_same, gradients
 
 pytestmark = [
     pytest.mark.covers("conformance"),

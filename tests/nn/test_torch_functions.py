@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import throughtime as tt
+from compare import check_close
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-import user_cells
-from compare import check_close
 from torch import Tensor
 
 import throughtime as tt
+import user_cells
 from backends import check_on
+from compare import check_close
 from throughtime.backends import native_gemm
 from throughtime.runtime.bound_call import BoundCall
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-import user_cells
-from loop_programs import PROGRAMS, Arguments, Writer, arguments, batch_major, make, packed, random_program
 from test_bound_calls import CELLS, LENGTHS, inputs
 from torch import Tensor
 
 import throughtime as tt
+import user_cells
+from loop_programs import PROGRAMS, Arguments, Writer, arguments, batch_major, make, packed, random_program
 from throughtime.backends.cpu import compile_loop
 from throughtime.compiler import LoopProgram
 from throughtime.compiler.ir.loop_ir import Carry, Matrix

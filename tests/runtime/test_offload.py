@@ -21,20 +21,20 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_same, measure
-from descriptors import BY_NAME, Case, random_inputs, settled
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
-from unrolls import COMPILED, dynamic, on, to_jagged, to_packed
 
 import throughtime as tt
 from backends import REFUSED
+from compare import check_same, measure
+from descriptors import BY_NAME, Case, random_inputs, settled
 from throughtime._lru import LruCache
 from throughtime.runtime import explanation
 from throughtime.runtime.offload import plan, tensor_pages, transfers
 from throughtime.runtime.offload.transfers import IN_FLIGHT, OffloadQueue, prefetch
 from throughtime.unroll import _call_cache
+from unrolls import COMPILED, dynamic, on, to_jagged, to_packed
 
 pytestmark = pytest.mark.covers("memory")
 

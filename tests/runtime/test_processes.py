@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_same, measure
-from descriptors import BY_NAME, Case
 from torch import nn
-from unrolls import dynamic, on
-from user_cells import LayerNormLSTM
 
 import throughtime as tt
 from backends import compiled_backends, lengths_for, same_bits
+from compare import check_same, measure
+from descriptors import BY_NAME, Case
+from unrolls import dynamic, on
+from user_cells import LayerNormLSTM
 
 pytestmark = pytest.mark.covers("compiler")
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 import torch
-from descriptors import BY_NAME, Case, random_inputs
 from torch import Tensor, nn
-from user_cells import LayerNormLSTM, TorchGRU
 
 import throughtime as tt
 from backends import check_on, compiled_backends
+from descriptors import BY_NAME, Case, random_inputs
 from throughtime._lru import LruCache
 from throughtime.native import caching_allocator
 from throughtime.native.caching_allocator import REUSE
 from throughtime.runtime import compile_cache
+from user_cells import LayerNormLSTM, TorchGRU
 
 pytestmark = pytest.mark.covers("compiler")
 

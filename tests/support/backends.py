@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+
+import throughtime as tt
 from compare import compare
 from descriptors import Case
 from unrolls import COMPILED, EVERY_BACKEND, Lengths, Unrolling, dynamic, on
-
-import throughtime as tt
 
 REFUSED = {
     ("aten", "scalar state"): "has no rows, but a gradient",

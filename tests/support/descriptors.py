@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from compare import weights
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
+from compare import weights
 
 IDS = "ids"
 """The input size of cells that take integers, one to a row."""

@@ -9,12 +9,12 @@ import copy
 from typing import Any
 
 import torch
-from compare import weights
-from descriptors import BY_NAME, Case, Descriptor, variational
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
+from compare import weights
+from descriptors import BY_NAME, Case, Descriptor, variational
 
 more = tt.cells
 UNITS = 70

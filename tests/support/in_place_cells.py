@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from user_cells import Listed, line, step
 
 import throughtime as tt
+from user_cells import Listed, line, step
 
 
 def added(x: Tensor, h: Tensor, w: Tensor) -> Any:

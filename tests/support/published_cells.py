@@ -9,6 +9,10 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import throughtime as tt
 from published_memories import (
     Capsules,
     DifferentiableComputer,
@@ -27,11 +31,7 @@ from published_memories import (
     SparseMemory,
     TuringMemory,
 )
-from torch import Tensor, nn
-from torch.nn import functional
 from user_cells import line
-
-import throughtime as tt
 
 IMAGE = torch.Size([2, 3, 2])
 

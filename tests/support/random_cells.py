@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from descriptors import Case, Descriptor, Pair
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
 import throughtime as tt
+from descriptors import Case, Descriptor, Pair
 
 
 def grid(value: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import pytest
 import torch
-from gpu_cases import CELLS, Batch, check, check_states
 from triton.runtime import interpreter
 
 import throughtime as tt
+from gpu_cases import CELLS, Batch, check, check_states
 from throughtime.backends.triton import kernel as triton_kernel
 from throughtime.backends.triton.tiling import GpuSpec, StepCost, Tiling, candidates, share
 

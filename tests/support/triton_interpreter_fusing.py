@@ -12,27 +12,27 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import pytest
 import torch
-import triton_interpreter  # noqa: F401 (mends the interpreter)
-from descriptors import BY_NAME, Descriptor
 from hypothesis import given, settings
-from loop_programs import evaluate
-from random_cells import Recipe, recipes
 from test_cuda_graphs import CELLS, Remembering
 from test_matrix_states import LAYERS, WORDS, Layers
 from torch import Tensor
 from triton.language import core
 from triton.language.extra import libdevice
 from triton.runtime.interpreter import TensorHandle
-from unrolls import packed, time_major
-from user_cells import Step, weight
 
 import throughtime as tt
+import triton_interpreter  # noqa: F401 (mends the interpreter)
 from backends import check_on, lengths_for
+from descriptors import BY_NAME, Descriptor
+from loop_programs import evaluate
+from random_cells import Recipe, recipes
 from throughtime.backends.aten import chunk_buffers, cuda_graphs
 from throughtime.backends.triton import HEADER, ElementwiseKernel, Written, elementwise_unsupported_reason
 from throughtime.compiler.ir.loop_ir import BINARY, COMPARISONS, REDUCTIONS, UNARY, LoopProgram, Op, Row
 from throughtime.compiler.passes import merge_matmuls as matmul_merging
 from throughtime.compiler.trace import batched_matmul
+from unrolls import packed, time_major
+from user_cells import Step, weight
 
 # The interpreter computes with numpy, which warns of infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")

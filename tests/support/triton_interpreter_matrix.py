@@ -9,12 +9,12 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import pytest
 import torch
-import triton_interpreter  # noqa: F401 (mends the interpreter)
-from gpu_matrix import CELLS, REFUSED, check_cell
 from triton.language.extra import libdevice
-from triton_interpreter_fusing import elementwise
 
+import triton_interpreter  # noqa: F401 (mends the interpreter)
 from backends import raises_refusal
+from gpu_matrix import CELLS, REFUSED, check_cell
+from triton_interpreter_fusing import elementwise
 
 UNITS = 10
 # The interpreter computes with numpy, which warns of infinities.

@@ -12,16 +12,16 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import pytest
 import torch
-import triton_interpreter  # noqa: F401 (mends the interpreter)
-from descriptors import BY_NAME
 from test_offload import LENGTHS, LateBus, both, bus, case_of, run_both  # noqa: F401 (a fixture)
 from triton.language.extra import libdevice
-from triton_interpreter_fusing import elementwise
-from unrolls import dynamic
 
 import throughtime as tt
+import triton_interpreter  # noqa: F401 (mends the interpreter)
+from descriptors import BY_NAME
 from throughtime.backends.triton import elementwise_scan
 from throughtime.runtime.offload import plan
+from triton_interpreter_fusing import elementwise
+from unrolls import dynamic
 
 FEW = ["GRU", "LSTM full", "Multi", "Dropout variational", "integer counters", "nests", "matrix rows", "IndRNN"]
 FEW += ["IndyLSTM", "LayerNormLSTM", "LayerNormBasicLSTM", "Phased", "Conv2DLSTM", "GridLSTM", "SLSTM exponential"]

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from compare import compare
-from descriptors import Case, dims
-from oracle import both_directions, forget_masks, oracle
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
+from compare import compare
+from descriptors import Case, dims
+from oracle import both_directions, forget_masks, oracle
 
 Lengths = Sequence[int] | None
 Unrolling = Callable[[Any, Any, Lengths, Any, torch.dtype], tuple[Any, Any]]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from descriptors import Case, Descriptor
 from torch import Tensor, nn
 from torch.nn import functional
 
 import throughtime as tt
+from descriptors import Case, Descriptor
 
 
 def weight(*shape: int) -> nn.Parameter:

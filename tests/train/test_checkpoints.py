@@ -11,7 +11,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import kill_and_resume
 import numpy as np
 import pytest
 import torch
@@ -21,6 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.optim import lr_scheduler
 
+import kill_and_resume
 import throughtime as tt
 from throughtime.train import Callback, History, fit, latest_checkpoint, load_weights, save_weights
 from throughtime.train._checkpoint import Checkpoints

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compare import check_close
-from descriptors import Pair, nest, settled
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
-from unrolls import EVERY_UNROLL, dynamic, from_jagged, from_packed, to_jagged, to_packed
 
 import throughtime as tt
+from compare import check_close
+from descriptors import Pair, nest, settled
+from unrolls import EVERY_UNROLL, dynamic, from_jagged, from_packed, to_jagged, to_packed
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor, nn
 
 import throughtime as tt
+from compare import check_close
 from throughtime.cells._base import starts_from_zeros
 from throughtime.compiler import GuardCache
 from throughtime.unroll import _engine

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import throughtime as tt
+from compare import check_close
 
 pytestmark = pytest.mark.covers("compiler")
 

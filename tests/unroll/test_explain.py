@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from compare import weights
-from descriptors import BY_NAME, DESCRIPTORS, Descriptor
-from record_sources import CELLS, FOLDER, sources
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 import throughtime as tt
 from backends import plan_of
+from compare import weights
+from descriptors import BY_NAME, DESCRIPTORS, Descriptor
+from record_sources import CELLS, FOLDER, sources
 
 pytestmark = pytest.mark.covers("compiler")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
-from descriptors import BY_NAME, NestCell, settled
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from unrolls import Unroll, dynamic, each_unroll
 
 import throughtime as tt
+from compare import check_close
+from descriptors import BY_NAME, NestCell, settled
+from unrolls import Unroll, dynamic, each_unroll
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from compare import compare
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import throughtime as tt
+from compare import compare
 
 pytestmark = pytest.mark.covers("loops")
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from compare import check_close
-from descriptors import BY_NAME, DuckCell, poisoned, random_inputs, settled
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from unrolls import EVERY_UNROLL, Unroll, dynamic, each_unroll
 
 import throughtime as tt
+from compare import check_close
+from descriptors import BY_NAME, DuckCell, poisoned, random_inputs, settled
+from unrolls import EVERY_UNROLL, Unroll, dynamic, each_unroll
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close, check_same, measure
-from descriptors import BY_NAME, Case, random_inputs, settled
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import checkpoint
-from unrolls import dynamic, transposed
-from user_cells import LayerNormLSTM, MinimalGatedUnit
 
 import throughtime as tt
+from compare import check_close, check_same, measure
+from descriptors import BY_NAME, Case, random_inputs, settled
+from unrolls import dynamic, transposed
+from user_cells import LayerNormLSTM, MinimalGatedUnit
 
 pytestmark = [
     pytest.mark.covers("compiler"),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
-from descriptors import random_inputs, settled
 from torch import Tensor, nn
-from user_cells import LayerNormLSTM
 
 import throughtime as tt
+from compare import check_close
+from descriptors import random_inputs, settled
+from user_cells import LayerNormLSTM
 
 pytestmark = [
     pytest.mark.covers("compiler"),

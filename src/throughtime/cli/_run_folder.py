@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -84,7 +85,8 @@ def make_folder(folder: Path) -> None:
     """Make the folder, so that nobody trains for results that cannot be saved."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
+        # A name of its own: another training may try the same folder at the same moment.
+        probe = folder / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:

@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from descriptors import BY_NAME, Descriptor
 from torch import Tensor
-from unrolls import both_packed, packed, time_major
-from user_cells import USER_CELLS
 
 import throughtime as tt
 from backends import check_on, lengths_for
+from descriptors import BY_NAME, Descriptor
 from throughtime.backends.aten import chunk_buffers, cuda_graphs
 from throughtime.backends.aten.chunk_buffers import Chunk, ChunkShape, Tables, TimeGrid, capacity_for
 from throughtime.compiler import ROWS
 from throughtime.layout.step_layout import StepLayout
+from unrolls import both_packed, packed, time_major
+from user_cells import USER_CELLS
 
 pytestmark = pytest.mark.covers("kernels")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from descriptors import BY_NAME
 from torch import Tensor, nn
 
 import throughtime as tt
+from descriptors import BY_NAME
 from throughtime.backends.aten import cost_model, cuda_graphs
 from throughtime.backends.aten.fuse_pointwise import (
     FusedStep,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from loop_programs import packed
 from torch import Tensor
 
+from loop_programs import packed
 from throughtime.backends.cpu import compile_loop, unsupported_reason
 from throughtime.compiler.ir.loop_ir import BINARY, COMPARISONS, DTYPES, REDUCTIONS, UNARY, LoopProgram, Op, Row
 

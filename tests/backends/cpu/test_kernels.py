@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from loop_programs import (
     PROGRAMS,
     Arguments,
@@ -29,8 +31,6 @@ from loop_programs import (
     shifts,
     softmax,
 )
-from torch import Tensor
-
 from throughtime.backends.cpu import LoopKernel, compile_loop, unsupported_reason
 from throughtime.backends.cpu import compile as cpu_compile
 from throughtime.backends.cpu.threads import partition

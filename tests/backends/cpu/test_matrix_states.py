@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from descriptors import Case, Descriptor
 from torch import Tensor, nn
 from torch.nn import functional
-from user_cells import Step, weight
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
+from descriptors import Case, Descriptor
+from user_cells import Step, weight
 
 pytestmark = pytest.mark.covers("compiler")
 

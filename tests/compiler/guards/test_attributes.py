@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close, measure
-from descriptors import BY_NAME, Case, random_inputs
 from torch import Tensor, nn
 from torch.nn import functional
-from unrolls import dynamic, on
-from user_cells import LayerNormLSTM, PlainTensors, TorchGRU
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of
+from compare import check_close, measure
+from descriptors import BY_NAME, Case, random_inputs
+from unrolls import dynamic, on
+from user_cells import LayerNormLSTM, PlainTensors, TorchGRU
 
 pytestmark = pytest.mark.covers("compiler")
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
-from descriptors import Case, random_inputs
 from torch import Tensor
-from user_cells import TorchGRU
 
 import throughtime as tt
 from backends import check_on, plan_of
+from compare import check_close
+from descriptors import Case, random_inputs
+from user_cells import TorchGRU
 
 pytestmark = pytest.mark.covers("compiler")
 

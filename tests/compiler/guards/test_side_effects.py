@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compare import check_close
 from torch import Tensor
 
 import throughtime as tt
+from compare import check_close
 from throughtime.compiler import CellFingerprint
 
 pytestmark = pytest.mark.covers("compiler")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from compare import check_close
 
 import throughtime as tt
+from compare import check_close
 from throughtime.backends.checked_cell import CheckedCell
 from throughtime.backends.cpu.loop import lower
 from throughtime.compiler.passes.sink_into_backward_loop import sink_into_backward_loop

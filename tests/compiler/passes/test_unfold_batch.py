@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from descriptors import Descriptor
 from torch import Tensor
-from unrolls import dynamic, on
-from user_cells import Step, weight
 
 import throughtime as tt
 from backends import check_on, compiled_backends, plan_of, raises_refusal
+from descriptors import Descriptor
 from throughtime.compiler import pipeline
 from throughtime.compiler.passes import unfold_batch, unfolded_values
+from unrolls import dynamic, on
+from user_cells import Step, weight
 
 pytestmark = pytest.mark.covers("compiler")
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.utils._pytree as pytree
 from _error_rows import F32, F64, I64, ZEROS, B, H, I, Returning, Row, X, check, rows, run
-from descriptors import BY_NAME, IDS
 from torch import Tensor
 
 import throughtime as tt
+from descriptors import BY_NAME, IDS
 
 pytestmark = pytest.mark.covers("errors")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from _error_rows import F32, ZEROS, B, H, I, Row, T, X, check, rows, run
-from descriptors import BY_NAME
 from torch import nn
 
 import throughtime as tt
+from descriptors import BY_NAME
 
 pytestmark = pytest.mark.covers("errors")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from compare import Measured, check_same, gradients
 from torch.utils import _pytree as pytree
 
 import throughtime as tt
+from compare import Measured, check_same, gradients
 
 pytestmark = pytest.mark.covers("tf-tests")
 
