@@ -107,10 +107,10 @@ def _selection(path: Path) -> str:
     """What pytest takes by `-k`: tests whose name or source speaks of recurrent modules."""
     text = path.read_text()
     named = {"LSTM", "GRU", "RNN"}
-    for node in ast.walk(ast.parse(text)):
-        is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-        if is_test and _RECURRENT.search(ast.get_source_segment(text, node) or ""):
-            named.add(node.name)
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        if function.name.startswith("test_") and _RECURRENT.search(ast.get_source_segment(text, function) or ""):
+            named.add(function.name)
     return " or ".join(sorted(named))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -85,10 +84,10 @@ def make_folder(folder: Path) -> None:
     """Make the folder, so that nobody trains for results that cannot be saved."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # A name of its own: another training may try the same folder at the same moment.
-        probe = folder / f".probe-{os.getpid()}"
+        probe = folder / ".probe"
         probe.touch()
-        probe.unlink()
+        # Another training may try the same folder at the same moment.
+        probe.unlink(missing_ok=True)
     except OSError as error:
         refuse(f"cannot write to {folder}", got=error.strerror, expected="a folder to write to", fix="Choose another.")
 
