@@ -29,6 +29,8 @@ class _Care(enum.Enum):
 
 
 _known: weakref.WeakKeyDictionary[Any, _Care] = weakref.WeakKeyDictionary()
+# Whether a function that was first called in inference mode wrote to its arguments then.
+_writes_uncounted: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def call_on_copies(function: Any, *arguments: Any) -> Any:
@@ -46,7 +48,7 @@ def call_on_copies(function: Any, *arguments: Any) -> Any:
         return _called_apart(function, arguments)
     leaves = [leaf for argument in arguments for leaf in _pytree.flatten(argument)]
     if any(map(_is_uncounted, leaves)):
-        return _called_apart(function, arguments)
+        return _called_uncounted(function, function, arguments)
     before = _versions(leaves)
     result = function(*arguments)
     if _versions(leaves) != before:
@@ -67,13 +69,30 @@ def caller_on_copies(function: Any, call: Callable[..., Any]) -> Callable[..., A
     def checked(inputs: Any, state: Any) -> Any:
         before = _version(inputs), _version(state)
         if None in before:
-            return _called_apart(call, (inputs, state))
+            return _called_uncounted(function, call, (inputs, state))
         result = call(inputs, state)
         if (_version(inputs), _version(state)) != before:
             raise _unseen_write(function)
         return result
 
     return checked
+
+
+def _called_uncounted(function: Any, call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """A call on tensors whose writes torch does not count: the first is made on copies that it does count."""
+    try:
+        writes = _writes_uncounted.get(function)
+    except TypeError:
+        writes = True
+    if writes is None:
+        with torch.inference_mode(False):
+            copies = [_pytree.map_leaves(_copy, argument) for argument in arguments]
+        leaves = [leaf for copy in copies for leaf in _pytree.flatten(copy)]
+        before = _versions(leaves)
+        result = _pytree.map_leaves(_copy, call(*copies))
+        _writes_uncounted[function] = _versions(leaves) != before
+        return result
+    return _called_apart(call, arguments) if writes else call(*arguments)
 
 
 def _is_uncounted(leaf: Any) -> bool:
@@ -86,10 +105,7 @@ def _version(argument: Any) -> Any:
     if type(argument) is not Tensor:
         leaves = _pytree.flatten(argument)
         return None if any(map(_is_uncounted, leaves)) else _versions(leaves)
-    try:
-        return argument._version
-    except RuntimeError:
-        return None
+    return None if argument.is_inference() else argument._version
 
 
 def _called_apart(function: Any, arguments: Sequence[Any]) -> Any:
