@@ -91,7 +91,11 @@ clean:  ## remove build products and caches; the environments stay
 	$(PIP) --editable '.[docs]'
 	@touch $@
 
-.venv-peers/onnxruntime/installed: constraints.txt
+# A link to a folder that was removed counts as none.
+.venv-peers:
+	rm -f $@ && mkdir $@
+
+.venv-peers/onnxruntime/installed: constraints.txt | .venv-peers
 	$(PYTHON) -m venv .venv-peers/onnxruntime
 	.venv-peers/onnxruntime/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  'onnxruntime==1.31.*' onnx numpy
@@ -103,13 +107,13 @@ BESIDE = $(PYTHON) -m venv $(@D) && printf '%s\n' '$(CURDIR)/src' \
   > $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/beside.pth
 PIP_BESIDE = $(@D)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.venv-peers/company/installed: .venv/installed benchmarks/company.txt
+.venv-peers/company/installed: .venv/installed benchmarks/company.txt | .venv-peers
 	$(BESIDE)
 	$(PIP_BESIDE) --requirement benchmarks/company.txt
 	@touch $@
 
 # PyPI's torchaudio has an extension that wants CUDA's libraries; without it, torchaudio does without.
-.venv-peers/models/installed: .venv/installed benchmarks/real_models.txt benchmarks/real_models_alone.txt
+.venv-peers/models/installed: .venv/installed benchmarks/real_models.txt benchmarks/real_models_alone.txt | .venv-peers
 	$(BESIDE)
 	$(PIP_BESIDE) --requirement benchmarks/real_models.txt
 	$(PIP_BESIDE) --no-deps --requirement benchmarks/real_models_alone.txt
