@@ -271,6 +271,25 @@ class TestQuantization:
         assert type(model.lstm) is tt.nn.LSTM
         assert "quantized" in type(model.gru).__module__
 
+    def test_a_class_of_ours_asked_for_by_its_name(self) -> None:
+        model = nn.Sequential(Model(tt.nn), nn.LSTM(3, 4))
+        model = torch.ao.quantization.quantize_dynamic(model, {tt.nn.LSTM})
+        assert "quantized" in type(model[0].lstm).__module__
+        assert type(model[0].gru) is tt.nn.GRU
+        assert type(model[1]) is nn.LSTM
+
+    @pytest.mark.parametrize("spec", [None, {nn.LSTM}, {tt.nn.LSTM}])
+    def test_a_module_alone_is_refused(self, spec: Any) -> None:
+        """Torch quantises children only, and returns its own modules unchanged."""
+        module = tt.nn.LSTM(3, 4)
+        expected = r"leave this one as it is: got LSTM itself, .*`quantize_dynamic\(nn.Sequential\(module\)\)\[0\]`"
+        with pytest.raises(ValueError, match=expected):
+            torch.ao.quantization.quantize_dynamic(module, spec, inplace=True)
+        assert type(module) is tt.nn.LSTM
+        assert type(torch.ao.quantization.quantize_dynamic(module, {nn.GRU})) is tt.nn.LSTM
+        wrapped = torch.ao.quantization.quantize_dynamic(nn.Sequential(module), spec)[0]
+        assert "quantized" in type(wrapped).__module__
+
     def test_an_accelerated_subclass_is_passed_over_as_by_torch(self) -> None:
         class Named(nn.LSTM):
             pass
