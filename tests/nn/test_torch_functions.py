@@ -178,6 +178,15 @@ def test_script_names_the_way_out() -> None:
             torch.jit.script(module)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("make", [lambda: tt.RNN(tt.GRUCell(4)), lambda: tt.LSTMCell(4, input_size=3)])
+def test_scripting_of_cells_names_the_alternatives(make: Any) -> None:
+    expected = r"torch.jit.script does not take modules of throughtime: got .* Use torch.export or torch.compile"
+    for model in (make(), nn.Sequential(nn.Linear(3, 3), make())):
+        with pytest.raises(RuntimeError, match=expected):
+            torch.jit.script(model)
+
+
 @pytest.mark.parametrize("change", [torch.relu_, torch.tanh_, lambda outputs: outputs.mul_(2)])
 @pytest.mark.parametrize("form", ["dense", "packed", "lengths"])
 @pytest.mark.parametrize("kind", KINDS)
