@@ -313,25 +313,6 @@ def test_writes_at_some_steps_only() -> None:
     check("auto", case, None)
 
 
-class Hidden:
-    """Changes a tensor where no code of Python can be searched."""
-
-    state_size = output_size = 3
-
-    def zero_state(self, batch_size: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(batch_size, 3, dtype=dtype)
-
-    def __call__(self, inputs: Tensor, state: Tensor) -> Any:
-        getattr(state, "add" + "_")(inputs)
-        return state, state
-
-
-def test_a_write_that_cannot_be_seen_is_an_error() -> None:
-    message = "Hidden has changed its inputs or its state in place.*state = state.clone"
-    with tt.backend("reference"), pytest.raises(RuntimeError, match=message):
-        tt.dynamic_rnn(Hidden(), torch.randn(B, T, 3), dtype=torch.float32)
-
-
 OPERATIONS = {"relu": torch.relu_}
 
 
