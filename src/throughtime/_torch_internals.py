@@ -44,6 +44,7 @@ __all__ = [
     "num_dispatch_modes",
     "num_function_modes",
     "register_namedtuple",
+    "top_saved_tensor_hooks",
     "tree_leaves",
     "tree_map_only",
 ]
@@ -54,6 +55,14 @@ _C = torch._C
 current_graph_task_id: Callable[[], int] = _C._current_graph_task_id
 keeps_graph: Callable[[], bool] = _C._autograd._get_current_graph_task_keep_graph
 foreach_copy_ = torch._foreach_copy_
+
+
+def top_saved_tensor_hooks() -> tuple[Callable[[Any], Any], Callable[[Any], Any]] | None:
+    """The saved-tensor hooks that are active in this thread: how to pack and how to unpack."""
+    hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = _C._autograd._top_saved_tensors_default_hooks(
+        True
+    )
+    return hooks
 
 
 def has_saved_tensor_hooks() -> bool:

@@ -313,25 +313,6 @@ def test_writes_at_some_steps_only() -> None:
     check("auto", case, None)
 
 
-class Hidden:
-    """Changes a tensor where no code of Python can be searched."""
-
-    state_size = output_size = 3
-
-    def zero_state(self, batch_size: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(batch_size, 3, dtype=dtype)
-
-    def __call__(self, inputs: Tensor, state: Tensor) -> Any:
-        getattr(state, "add" + "_")(inputs)
-        return state, state
-
-
-def test_a_write_that_cannot_be_seen_is_an_error() -> None:
-    message = "Hidden has changed its inputs or its state in place.*state = state.clone"
-    with tt.backend("reference"), pytest.raises(RuntimeError, match=message):
-        tt.dynamic_rnn(Hidden(), torch.randn(B, T, 3), dtype=torch.float32)
-
-
 OPERATIONS = {"relu": torch.relu_}
 
 
@@ -364,25 +345,6 @@ def test_writes_by_other_names(function: Any, backend: str) -> None:
             found = dynamic(case.cell, x, None, case.state, case.dtype)
             check_close("other names", (torch.stack(outputs, 1), h), found)
             assert torch.equal(x, before)
-
-
-def saved(x: Tensor, h: Tensor, w: Tensor) -> Any:
-    """torch needs what is overwritten here to differentiate, and says so."""
-    y = torch.tanh(x @ w + h)
-    y *= 2
-    return y, y
-
-
-def test_what_torch_does_not_differentiate() -> None:
-    cell, x = Step(saved, 4, 4, weight(3, 4)), torch.randn(B, T, 3)
-    torch.nn.init.normal_(cell.weights[0])
-    assert "modified by an inplace operation" in str(tt.explain(cell, x).reasons)
-    outputs, _ = tt.dynamic_rnn(cell, x, dtype=torch.float32)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        outputs.sum().backward()
-    with torch.no_grad():
-        assert tt.explain(cell, x).backend == "cpu"
-        check_close("values", outputs.detach(), tt.dynamic_rnn(cell, x, dtype=torch.float32)[0])
 
 
 def data_saved(x: Tensor, h: Tensor, w: Tensor) -> Any:

@@ -186,6 +186,44 @@ def test_subclasses(kind: Any) -> None:
     assert type(tt.accelerate(kind(3, 4))) is type(module)
 
 
+@pytest.mark.parametrize("which", range(2))
+def test_a_class_that_does_not_let_others_inherit_freely(which: int) -> None:
+    announced = []
+
+    class Registering(nn.LSTM):
+        def __init_subclass__(cls, /, name: str, **options: Any) -> None:
+            super().__init_subclass__(**options)
+            announced.append(name)
+
+    class Registered(Registering, name="one"):
+        pass
+
+    class Final(nn.LSTM):
+        def __init_subclass__(cls) -> None:
+            raise TypeError("final")
+
+    kind: Any = (Registered, Final)[which]
+    module = kind(3, 4)
+    want = module(X)
+    tt.accelerate(module)
+    assert isinstance(module, kind)
+    assert isinstance(module, tt.nn.LSTM)
+    assert announced == ["one"]
+    with tt.backend("cpu"):
+        check_close("results", want, module(X))
+
+
+def test_a_class_whose_instances_cannot_change_theirs_is_left_alone() -> None:
+    class Final(ABC, nn.LSTM):
+        def __init_subclass__(cls) -> None:
+            raise TypeError("final")
+
+    module = Final(3, 4)
+    with pytest.warns(UserWarning, match="has left alone .* `__init_subclass__` and a first base without `__dict__`"):
+        tt.accelerate(module)
+    assert type(module) is Final
+
+
 def test_a_subclass_on_padded_sequences() -> None:
     module = Mixed(3, 4)
     want = module(X, lengths=[5, 2])
@@ -241,7 +279,7 @@ class TestLeftAlone:
     def test_a_replaced_forward(self) -> None:
         module: Any = nn.GRU(3, 4)
         module.forward = lambda x: x
-        with pytest.warns(UserWarning, match="its `forward` has been replaced by somebody else's"):
+        with pytest.warns(UserWarning, match="its `forward` is replaced by another function"):
             tt.accelerate(module)
         assert type(module) is nn.GRU
 

@@ -178,6 +178,15 @@ def test_script_names_the_way_out() -> None:
             torch.jit.script(module)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("make", [lambda: tt.RNN(tt.GRUCell(4)), lambda: tt.LSTMCell(4, input_size=3)])
+def test_scripting_of_cells_names_the_alternatives(make: Any) -> None:
+    expected = r"torch.jit.script does not take modules of throughtime: got .* Use torch.export or torch.compile"
+    for model in (make(), nn.Sequential(nn.Linear(3, 3), make())):
+        with pytest.raises(RuntimeError, match=expected):
+            torch.jit.script(model)
+
+
 @pytest.mark.parametrize("change", [torch.relu_, torch.tanh_, lambda outputs: outputs.mul_(2)])
 @pytest.mark.parametrize("form", ["dense", "packed", "lengths"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -270,6 +279,25 @@ class TestQuantization:
         model = torch.ao.quantization.quantize_dynamic(Model(tt.nn), {nn.GRU})
         assert type(model.lstm) is tt.nn.LSTM
         assert "quantized" in type(model.gru).__module__
+
+    def test_a_class_of_ours_asked_for_by_its_name(self) -> None:
+        model = nn.Sequential(Model(tt.nn), nn.LSTM(3, 4))
+        model = torch.ao.quantization.quantize_dynamic(model, {tt.nn.LSTM})
+        assert "quantized" in type(model[0].lstm).__module__
+        assert type(model[0].gru) is tt.nn.GRU
+        assert type(model[1]) is nn.LSTM
+
+    @pytest.mark.parametrize("spec", [None, {nn.LSTM}, {tt.nn.LSTM}])
+    def test_a_module_alone_is_refused(self, spec: Any) -> None:
+        """Torch quantises children only, and returns its own modules unchanged."""
+        module = tt.nn.LSTM(3, 4)
+        expected = r"leave this one as it is: got LSTM itself, .*`quantize_dynamic\(nn.Sequential\(module\)\)\[0\]`"
+        with pytest.raises(ValueError, match=expected):
+            torch.ao.quantization.quantize_dynamic(module, spec, inplace=True)
+        assert type(module) is tt.nn.LSTM
+        assert type(torch.ao.quantization.quantize_dynamic(module, {nn.GRU})) is tt.nn.LSTM
+        wrapped = torch.ao.quantization.quantize_dynamic(nn.Sequential(module), spec)[0]
+        assert "quantized" in type(wrapped).__module__
 
     def test_an_accelerated_subclass_is_passed_over_as_by_torch(self) -> None:
         class Named(nn.LSTM):

@@ -199,6 +199,24 @@ def test_several_processes_train_one_model(tmp_path: Path) -> None:
     assert in_a_process_of_its_own(script, str(tmp_path / "store")) == "done\n"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_training_in_a_forked_child_with_one_thread() -> None:
+    """With more, torch's own operators would wait for threads that stayed with the parent."""
+    script = """
+    import torch.multiprocessing as mp
+
+    def work(rank, expected):
+        torch.set_num_threads(1)
+        for found, gradient in zip(train(), expected, strict=True):
+            torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-4)
+
+    torch.randn(3_000_000).exp()
+    mp.start_processes(work, (train(),), nprocs=1, start_method="fork")
+    print("done")
+    """
+    assert in_a_process_of_its_own(script) == "done\n"
+
+
 def test_the_same_bits_in_every_process() -> None:
     script = """
     import hashlib

@@ -25,6 +25,7 @@ from throughtime._errors import (
 )
 from throughtime._tensors import is_lazy
 from throughtime.cells._lazy_build import await_first_step, awaits_first_step, build_once, noting, placed, repeatable
+from throughtime.cells._scripting import NotScriptable
 from throughtime.cells._unknown_arguments import CheckedArguments
 
 Size = Any
@@ -70,7 +71,7 @@ def zeros_of(inside: Callable[[Any], Iterable[Any]]) -> Callable[[_Method], _Met
     return mark
 
 
-class RNNCell(CheckedArguments, nn.Module):
+class RNNCell(CheckedArguments, NotScriptable, nn.Module):
     """One step of a recurrent network: `output, state = cell(inputs, state)`.
 
     To write a cell, set `state_size` and `output_size` and define `forward`. A size is an int (a row of that

@@ -10,7 +10,13 @@ import torch
 from torch import nn
 
 from throughtime._errors import problem, type_name
-from throughtime.nn._class_map import class_of_ours, own_method, torchs_base, without_parametrization
+from throughtime.nn._class_map import (
+    announces_without_dict,
+    class_of_ours,
+    own_method,
+    torchs_base,
+    without_parametrization,
+)
 from throughtime.nn._modules import DropIn
 from throughtime.nn._quantization import show_torchs_classes
 
@@ -54,7 +60,7 @@ def accelerate(module: Module) -> Module:
         elif _is_recurrent(part):
             reason = _reason_to_leave(part)
             if reason is None:
-                # Past `__setattr__`, which is torch's and knows nothing of classes.
+                # `nn.Module.__setattr__` would register it as an attribute of the module.
                 object.__setattr__(part, "__class__", class_of_ours(type(part)))
                 changed.append(name)
             else:
@@ -87,9 +93,11 @@ def _reason_to_leave(part: nn.Module) -> str | None:
     if own is not None:
         name, fix = f"{kind.__module__}.{kind.__qualname__}", "let it inherit from throughtime.nn instead"
         return f"{name} is a class with a `{own}` of its own; {fix}"
+    if announces_without_dict(kind):
+        return "a class with an `__init_subclass__` and a first base without `__dict__` cannot be inherited from here"
     replaced = [name for name in ("forward", "check_forward_args", "permute_hidden") if name in vars(part)]
     if replaced:
-        return f"its `{replaced[0]}` has been replaced by somebody else's"
+        return f"its `{replaced[0]}` is replaced by another function"
     return None
 
 

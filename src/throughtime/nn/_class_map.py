@@ -77,6 +77,29 @@ def _like(kind: type, plain: type, replacement: type) -> type:
     return type(kind)(kind.__name__, (replacement,), own)
 
 
+class _NotAnnounced:
+    """The first base of a class that is made here: an `__init_subclass__` of the user is not called for it.
+
+    That may require arguments, raise, or register the class.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Nothing; no call of `super()` either."""
+
+
+def _announces(kind: type) -> bool:
+    """Whether a class or one that it inherits from has an `__init_subclass__`."""
+    return any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1])
+
+
+def announces_without_dict(kind: type) -> bool:
+    """Whether it does, and its first base has no `__dict__`, as `abc.ABC`.
+
+    No class with another first base has the layout of its instances, so theirs cannot be changed.
+    """
+    return _announces(kind) and kind.__base__ is not None and not kind.__base__.__dictoffset__
+
+
 @functools.cache
 def _subclass_of_ours(kind: type) -> type:
     """A user's subclass with ours between it and torch's: what it calls by `super()` is ours."""
@@ -86,7 +109,8 @@ def _subclass_of_ours(kind: type) -> type:
     body: dict[str, Any] = {**named, _ORIGIN: kind}
     if not any({"__reduce__", "__reduce_ex__"} & vars(each).keys() for each in kind.__mro__[:-1]):
         body["__reduce_ex__"] = _reduce
-    return types.new_class(kind.__name__, (kind, _OURS[base]), exec_body=lambda space: space.update(body))
+    bases = (*([_NotAnnounced] if _announces(kind) else []), kind, _OURS[base])
+    return types.new_class(kind.__name__, bases, exec_body=lambda space: space.update(body))
 
 
 def _reduce(module: Any, protocol: Any) -> tuple[Any, ...]:

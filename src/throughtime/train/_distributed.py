@@ -60,7 +60,7 @@ def workers(*, device: torch.device | str | None = None) -> Iterator[Worker]:
     distributed.init_process_group("nccl" if on_gpu else "gloo")
     try:
         # A process that waits for NCCL runs no Python: there SIGTERM ends it as ever.
-        with nullcontext() if on_gpu else sigterm_raised(), in_the_store(), lost_workers_told(START_AGAIN):
+        with nullcontext() if on_gpu else sigterm_raised(START_AGAIN), in_the_store(), lost_workers_told(START_AGAIN):
             yield this_worker()
     finally:
         distributed.destroy_process_group()

@@ -1,8 +1,12 @@
-"""The death of a worker, told by those that are left: which one, how, and how to go on.
+"""The death of a worker, reported by the remaining ones: which one, how, and how to resume.
 
 When a process of a distributed training dies, the others fail in their next collective with an error of gloo or NCCL
-that names an address and no rank. Each worker therefore leaves its host and process in the store of the group, and the
+that names an address and no rank. Each worker therefore writes its host and process to the store of the group, and the
 reason if it ends with an error; torchrun hosts the store, so it outlives the workers.
+
+torchrun sends SIGTERM to all workers when it is ended itself, and to the remaining ones when one has died. The two are
+told apart by order: a worker that SIGTERM ends writes this to the store before it exits, and waits until the store has
+it. A process that is gone and has written nothing died of something else.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from torch import distributed
 
 from throughtime._errors import problem
 
-# Seconds to wait for news of a worker whose connection was lost: torchrun looks for dead ones every 0.1 s.
+# Seconds to wait until it is known why a connection was lost: torchrun looks for dead workers every 0.1 s.
 NEWS_WITHIN = 2.0
 # Characters of an error that the others are told.
 MOST_CHARACTERS = 1_000
@@ -30,10 +34,10 @@ _OF_THE_CONNECTION = re.compile(r"gloo|nccl|connection (was )?(closed|reset|refu
 
 
 class WorkerLostError(RuntimeError):
-    """Another process of a distributed training has died, so that this one cannot go on.
+    """Another process of a distributed training has died, so that this one cannot continue.
 
     `reasons` has what is known of each rank that is lost; it is empty if only the connection is known to be. `speaks`
-    is True on one of the workers that are left, so that a program can say so once.
+    is True on one of the workers that raise it, so that a program can report it once.
 
     >>> import throughtime as tt
     >>> tt.train.WorkerLostError("rank 1 of 2 has died", {1: "killed"}, speaks=True).reasons
@@ -46,18 +50,18 @@ class WorkerLostError(RuntimeError):
 
 
 class _Terminated(BaseException):
-    """SIGTERM has come: torchrun ends the workers that are left in this way."""
+    """SIGTERM was received: torchrun ends the remaining workers in this way."""
 
 
 @contextlib.contextmanager
 def in_the_store() -> Iterator[None]:
-    """Let the other workers know how to look for this one and, if the block fails, why it has left."""
+    """Write to the store how the other workers can check this one and, if the block fails, why it ended."""
     store, rank = _store(), distributed.get_rank()
     store.set(_key(rank, "process"), f"{os.getpid()} {socket.gethostname()}")
     try:
         yield
     except (WorkerLostError, _Terminated):
-        # Left because of another one: no news of its own.
+        # It ends because of another process: no failure of its own.
         _tell(store, rank, "")
         raise
     except BaseException as error:
@@ -68,6 +72,8 @@ def in_the_store() -> Iterator[None]:
 def _tell(store: Any, rank: int, reason: str) -> None:
     with contextlib.suppress(RuntimeError):
         store.set(_key(rank, "ended"), reason)
+        # `set` returns before the store has the value; a request that it answers comes after it.
+        store.check([_key(rank, "ended")])
 
 
 @contextlib.contextmanager
@@ -80,18 +86,16 @@ def lost_workers_told(fix: str) -> Iterator[None]:
     except RuntimeError as error:
         if not _is_connected() or not _OF_THE_CONNECTION.search(str(error)):
             raise
-        _ignore_sigterm()
-        _raise_lost(_lost(), str(error), fix)
+        # SIGTERM stays effective: if it comes while this waits, it decides.
+        _raise_lost(_lost_within(NEWS_WITHIN), str(error), fix)
     except _Terminated:
-        lost = _lost() if _is_connected() else {}
-        if not lost:
-            raise
-        _raise_lost(lost, "", fix)
+        _raise_if_lost(fix)
+        raise
 
 
 @contextlib.contextmanager
-def sigterm_raised() -> Iterator[None]:
-    """Let SIGTERM end the block as an exception, so that a lost worker can be told; then the process ends by it."""
+def sigterm_raised(fix: str) -> Iterator[None]:
+    """Let SIGTERM end the block as an exception, so that a lost worker is reported; then the process ends by it."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -99,7 +103,7 @@ def sigterm_raised() -> Iterator[None]:
 
     def terminate(*_: Any) -> None:
         if os.getpid() != owner:
-            # A forked child has the handler too, and nothing to tell.
+            # A forked child inherits the handler, and has nothing to report.
             _end_by_sigterm()
         _ignore_sigterm()
         raise _Terminated
@@ -108,11 +112,12 @@ def sigterm_raised() -> Iterator[None]:
     try:
         yield
     except WorkerLostError:
-        # Still ignored: torchrun must not end this process before it has said so.
+        # Still ignored: torchrun must not end this process before the error is printed.
         raise
     except _Terminated:
+        # Again: the signal may have interrupted a block within that was about to do so.
+        _raise_if_lost(fix)
         if _is_connected():
-            # Ended by torchrun: no death of its own, which the others must not take it for.
             _tell(_store(), distributed.get_rank(), "")
         _end_by_sigterm()
     except BaseException:
@@ -144,12 +149,12 @@ def _key(rank: int, what: str) -> str:
     return f"throughtime/{rank}/{what}"
 
 
-def _lost() -> dict[int, str]:
-    """The ranks that are known to have died or failed, and how; waits a little for the news."""
-    until = time.monotonic() + NEWS_WITHIN
+def _lost_within(seconds: float) -> dict[int, str]:
+    """The ranks that are known to have died or failed, and how; waits until one is known."""
+    until = time.monotonic() + seconds
     while True:
         lost = {rank: how for rank, how in ((rank, _fate(rank)) for rank in _others()) if how}
-        if lost or time.monotonic() > until:
+        if lost or time.monotonic() >= until:
             return lost
         time.sleep(0.05)
 
@@ -160,14 +165,14 @@ def _others() -> list[int]:
 
 
 def _fate(rank: int) -> str | None:
-    """How a rank ended; None if it runs, has left because of another, or nothing is known."""
+    """How a rank ended; None if it runs, was ended because of another, or nothing is known."""
+    process, _, host = (_read(rank, "process") or "").partition(" ")
+    gone = bool(process) and host == socket.gethostname() and _is_gone(int(process))
+    # Read after the process was checked: one that is gone has written everything that it was going to write.
     reason = _read(rank, "ended")
     if reason is not None:
         return reason or None
-    process, _, host = (_read(rank, "process") or "").partition(" ")
-    if not process or host != socket.gethostname() or not _is_gone(int(process)):
-        return None
-    return f"process {process} on {host} gone, killed or crashed"
+    return f"process {process} on {host} gone, killed or crashed" if gone else None
 
 
 def _read(rank: int, what: str) -> str | None:
@@ -175,7 +180,7 @@ def _read(rank: int, what: str) -> str | None:
         store, key = _store(), _key(rank, what)
         return str(store.get(key).decode("utf-8", "replace")) if store.check([key]) else None
     except RuntimeError:
-        # The store is gone too, with its host.
+        # The store is gone, with the process that hosts it.
         return None
 
 
@@ -191,13 +196,28 @@ def _is_gone(process: int) -> bool:
     return status.rpartition(")")[2].split()[0] in "ZX"
 
 
+def _raise_if_lost(fix: str) -> None:
+    """After SIGTERM: torchrun sends it after it has seen the death of a worker, so there is nothing to wait for."""
+    lost = _lost_within(0.0) if _is_connected() else {}
+    if lost:
+        _raise_lost(lost, "", fix)
+
+
 def _raise_lost(lost: dict[int, str], error: str, fix: str) -> NoReturn:
+    _ignore_sigterm()
     size = distributed.get_world_size()
     names = ", ".join(map(str, lost))
     what = f"rank {names} of {size} has died" if len(lost) == 1 else f"ranks {names} of {size} have died"
     got = "; ".join(lost.values())
     if not lost:
         what, got = "the connection to another worker is lost", " ".join(error.split())[-MOST_CHARACTERS:]
-    speaker = min({distributed.get_rank(), *_others()} - lost.keys())
     message = problem(what, got=got, expected="all workers until the end", fix=fix)
-    raise WorkerLostError(message, lost, speaks=speaker == distributed.get_rank()) from None
+    raise WorkerLostError(message, lost, speaks=_is_first_to_speak()) from None
+
+
+def _is_first_to_speak() -> bool:
+    """Whether no other worker has said so yet: which ones SIGTERM ends without a word is not known."""
+    try:
+        return bool(_store().add("throughtime/speaks", 1) == 1)
+    except RuntimeError:
+        return True

@@ -10,6 +10,7 @@ from torch import nn
 from throughtime import _pytree
 from throughtime._errors import check_dtype, check_flag, check_name, problem
 from throughtime.cells._base import check_cell, shown_options
+from throughtime.cells._scripting import NotScriptable
 from throughtime.cells._unknown_arguments import ADVICE, CheckedArguments
 from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
 from throughtime.unroll._batch_format import open_inputs
@@ -34,7 +35,7 @@ _ADVICE = {
 }
 
 
-class RNN(CheckedArguments, nn.Module):
+class RNN(CheckedArguments, NotScriptable, nn.Module):
     """`dynamic_rnn` as a module: called with `(inputs, sequence_length=None, initial_state=None)`.
 
     `dtype` defaults to that of the (first floating point) inputs. `returns="outputs"` or `"state"` gives that part
