@@ -236,7 +236,7 @@ def test_a_defect_is_caught_and_told_and_hurts_nobody(broken: str, monkeypatch: 
         passes_for = pipeline.simplification_passes
         monkeypatch.setattr(pipeline, "simplification_passes", lambda *given: (*passes_for(*given), forgetful))
     else:
-        monkeypatch.setitem(lowering_rules.RULES, "mm", narrow)
+        monkeypatch.setitem(lowering_rules.LOWERING_RULES, "mm", narrow)
     cell, inputs = new_structure(), torch.randn(2, 3, 3)
     with pytest.warns(RuntimeWarning, match="a defect of the compiler, VerificationError: .*Please report it"):
         outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=F32)

@@ -14,6 +14,7 @@ from torch import Tensor
 from throughtime.backends.native_gemm import over_rows, times
 from throughtime.compiler import ROWS, Graph, Node, Section, Source, Value, taken_by
 from throughtime.compiler.ir.gemm_ops import OVER_ROWS, TIMES
+from throughtime.compiler.ir.ops import name_of
 from throughtime.compiler.passes.matmul_rewrites import rewrite_matmuls
 from throughtime.native.caching_allocator import empty
 
@@ -56,7 +57,7 @@ def _function_of(operation: Any) -> Callable[..., Any]:
     """What to call for an operation."""
     found = _BOUND.get(operation)
     if found is None:
-        name = operation.overloadpacket.__name__
+        name = name_of(operation)
         found = getattr(torch, name) if name in _SAME_CALL and operation._overloadname != "out" else operation
     return found
 

@@ -105,7 +105,9 @@ class FusedStep:
     def launches(self) -> int:
         """Kernels of a step, as far as can be counted here: an operation of torch may be several, a view is none."""
         nodes = [node for part in self.parts if isinstance(part, UnfusedNodes) for node in part.nodes]
-        return sum(isinstance(part, FusionGroup) for part in self.parts) + sum(node.name not in FREE for node in nodes)
+        return sum(isinstance(part, FusionGroup) for part in self.parts) + sum(
+            not node.operation.launches_nothing for node in nodes
+        )
 
 
 def fuse_pointwise(products: MergedMatmuls, *, masked: bool) -> FusedStep:
@@ -175,7 +177,7 @@ def _by_level(nodes: list[Node], wanted: set[Value]) -> list[Part]:
         for_torch.update(dict.fromkeys(node.results, group if is_fused and id(node) not in views else plain))
     for node in reversed(nodes):
         is_fused, used_by = id(node) in fusable, [user for value in node.results for user in users.get(value, [])]
-        if used_by and (is_fused or node.name in FREE):
+        if used_by and (is_fused or node.operation.launches_nothing):
             # A group finds what torch has made one level below.
             later = min(place[id(user)] - (not is_fused and id(user) in fusable) for user in used_by)
             place[id(node)] = max(place[id(node)], later)
@@ -279,9 +281,5 @@ def unsupported_reason(nodes: list[Node], gives: Iterable[Value] = ()) -> str | 
 
 
 def _is_view(node: Node) -> bool:
-    return node.name in _VIEWS
-
-
-_VIEWS = frozenset("slice select view _unsafe_view unsqueeze squeeze expand".split())
-FREE = _VIEWS | {"t", "transpose", "permute"}
-"""Operations of torch that launch nothing."""
+    """Whether both sides read the result in place: torch without a kernel, and a group along the same axes."""
+    return node.operation.launches_nothing and node.operation.keeps_order

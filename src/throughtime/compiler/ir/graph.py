@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from throughtime._torch_internals import OpOverload
+from throughtime.compiler.ir.ops import Operation, name_of, operation_of
 
 
 class Rows:
@@ -99,10 +100,6 @@ class Value:
         return stream.movedim(0, axis) if axis else stream
 
 
-# Pointwise, though torch does not say so before 2.13.
-_UNTAGGED = frozenset({"leaky_relu", "leaky_relu_backward"})
-
-
 @dataclass(eq=False)
 class Node:
     """`results = target(*args, **kwargs)`; values among the arguments stand for themselves, ROWS for a number."""
@@ -125,8 +122,18 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The operation's name without its overload: `mm`."""
-        return str(self.target.overloadpacket.__name__)
+        """The name of the operation in the operation table: `mm`, without its overload."""
+        return name_of(self.target)
+
+    @property
+    def title(self) -> str:
+        """The name of the operation for messages: `aten.mm`, or that of a user's library."""
+        return f"{self.target.namespace}.{self.target.overloadpacket.__name__}"
+
+    @property
+    def operation(self) -> Operation:
+        """The line of the operation table."""
+        return operation_of(self.target)
 
     @property
     def is_random(self) -> bool:
@@ -135,16 +142,8 @@ class Node:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether every element of the result comes from the elements at its own place.
-
-        The gradients of pointwise operations are of that kind too, though torch does not tag them so.
-        """
-        if torch.Tag.pointwise in self.target.tags or self.name in _UNTAGGED:
-            return True
-        forward = getattr(torch.ops.aten, self.name.removesuffix("_backward"), None)
-        if forward is None or not self.name.endswith("_backward"):
-            return False
-        return any(torch.Tag.pointwise in getattr(forward, name).tags for name in forward.overloads())
+        """Whether every element of the result comes from the elements at its own place."""
+        return self.operation.is_pointwise
 
     def has_arg(self, name: str) -> bool:
         """Whether the operation's schema has an argument of this name."""

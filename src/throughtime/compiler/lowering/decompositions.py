@@ -269,7 +269,4 @@ COMPOSITES: dict[str, Callable[..., Decomposition]] = {
     "_softmax_backward_data": _softmax_backward,
     "_log_softmax_backward_data": _log_softmax_backward,
 }
-ALONG_FEATURES = frozenset(
-    {"_softmax", "_safe_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
-)
-"""Composites with a reduction along one dimension."""
+"""Formulas by the name of the operation, for `lowering="composite"` and `"composite_along_dim"`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from throughtime.compiler.ir.graph import Dim, Graph, Node, Value, depends_on
+from throughtime.compiler.ir.ops import Kind, RecomputePolicy
 from throughtime.compiler.passes.simplify import Rewriter
 
 aten = torch.ops.aten
@@ -83,17 +84,14 @@ def _drawn(graph: Graph) -> list[Node]:
     free: set[Value] = set()
     wanted: list[Value] = []
     for node in graph.nodes:
-        if (node.is_random or node.name in _FILLED) and free.issuperset(node.values):
+        if (node.is_random or node.operation.kind is Kind.FILL) and free.issuperset(node.values):
             free.update(node.results)
             wanted += node.results if node.is_random else ()
     return graph.needed_for(wanted)
 
 
-_FILLED = frozenset({"zeros", "ones", "full", "empty"})
-
-
 def _is_made_up(node: Node) -> bool:
-    return node.name in _FILLED and not node.values and node.result.has_rows
+    return node.operation.kind is Kind.FILL and not node.values and node.result.has_rows
 
 
 def _sink(parts: Partition, carried: Sequence[Value], carried_on: Sequence[Value]) -> None:
@@ -155,27 +153,15 @@ def _narrowing(nodes: list[Node], value: Value, results: set[Value]) -> list[Nod
     return needed if wide.isdisjoint(results) and all(map(_goes_by_rows, needed)) else []
 
 
-_BY_ROWS = frozenset(
-    "bmm sum mean amax amin "
-    "view _unsafe_view reshape unsqueeze squeeze expand transpose permute slice select clone".split()
-)
-
-
 def _goes_by_rows(node: Node) -> bool:
     """Whether a node is as good a part of every step as of all of them."""
     rows = [*node.results, *(value for value in node.values if value.has_rows)]
-    return (node.is_pointwise or node.name in _BY_ROWS) and not node.is_random and all(v.row_axis == 0 for v in rows)
-
-
-_CHEAP = frozenset(
-    "add sub mul neg where slice relu eq ne lt le gt ge logical_not logical_and logical_or "
-    "view _unsafe_view reshape unsqueeze squeeze".split()
-)
+    return (node.is_pointwise or node.operation.narrows) and not node.is_random and all(v.row_axis == 0 for v in rows)
 
 
 def is_cheap(node: Node) -> bool:
     """Whether running a node again costs less than keeping its result."""
-    return node.name in _CHEAP and node.result.row_axis == 0
+    return node.operation.recompute is RecomputePolicy.ALWAYS and node.result.row_axis == 0
 
 
 def _touches(node: Node, values: set[Value]) -> bool:

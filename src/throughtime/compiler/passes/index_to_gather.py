@@ -12,7 +12,6 @@ from throughtime.compiler.passes.simplify import Rewriter
 
 aten = torch.ops.aten
 
-_KEEPS_NUMBERS = frozenset("unsqueeze view _unsafe_view expand _to_copy clone".split())
 _NEVER_NEGATIVE = frozenset({"argmax", "argmin"})
 
 
@@ -41,7 +40,7 @@ def _is_numbering(node: Node, numbers: set[Value]) -> bool:
     if node.name == "arange":
         start, step = (node.arg(name) if node.has_arg(name) else usual for name, usual in (("start", 0), ("step", 1)))
         return node.arg("end") is ROWS and start == 0 and step == 1
-    kept = node.name in _KEEPS_NUMBERS and node.args[0] in numbers
+    kept = node.operation.keeps_order and node.args[0] in numbers
     return kept and (node.name != "expand" or len(node.args[0].shape) == len(value.shape))
 
 

@@ -285,15 +285,12 @@ def _is_identity(node: Node) -> bool:
     if node.name == "permute":
         dims = node.args[1]
         return [dim % len(dims) for dim in dims] == list(range(len(dims)))
-    return node.name in _SAME_WHEN_SHAPE_IS and node.args[0].shape == node.result.shape and _same_dtype(node)
+    return node.operation.keeps_order and node.args[0].shape == node.result.shape and _same_dtype(node)
 
 
 def _is_line(value: Value) -> bool:
     """Whether there is but one dimension, which lies in order whatever its strides."""
     return sum(size != 1 for size in value.shape) <= 1
-
-
-_SAME_WHEN_SHAPE_IS = frozenset("view _unsafe_view reshape expand slice clone _to_copy squeeze lift_fresh".split())
 
 
 def _same_dtype(node: Node) -> bool:

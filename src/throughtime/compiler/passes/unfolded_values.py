@@ -141,4 +141,4 @@ def size_ahead(shape: Sequence[Dim]) -> int:
 
 def refuse(node: Node, what: str) -> None:
     """Raise `Uncompilable`."""
-    raise Uncompilable(f"it folds the rows of a batch into another dimension, where aten.{node.name} {what}")
+    raise Uncompilable(f"it folds the rows of a batch into another dimension, where {node.title} {what}")
