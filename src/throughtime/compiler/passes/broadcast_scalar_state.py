@@ -6,7 +6,7 @@ import torch
 
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler.passes.simplify import Rewriter
+from throughtime.compiler.passes.rewriter import Rewriter
 from throughtime.compiler.trace.trace import Trace
 
 aten = torch.ops.aten

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from throughtime.compiler.ir.graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler.passes.simplify import Rewriter
+from throughtime.compiler.passes.rewriter import Rewriter
 
 aten = torch.ops.aten
 

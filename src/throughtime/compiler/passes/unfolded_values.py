@@ -11,7 +11,7 @@ import torch
 
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import ROWS, Dim, Folded, Node, Value, map_values
-from throughtime.compiler.passes.simplify import Rewriter
+from throughtime.compiler.passes.rewriter import Rewriter
 
 aten = torch.ops.aten
 

@@ -18,7 +18,7 @@ from throughtime.backends.aten.fuse_pointwise import unsupported_reason
 from throughtime.backends.torch_codegen import Env, SectionFunction
 from throughtime.compiler import Graph, Node, Program, Value, taken_by
 from throughtime.compiler.ir.ops import RecomputePolicy
-from throughtime.compiler.passes.matmul_rewrites import add_products, rewrite_matmuls
+from throughtime.compiler.pipeline import accumulate_in_place, optimize_section
 from throughtime.layout.previous_step import previous
 from throughtime.layout.step_layout import StepLayout
 from throughtime.runtime.offload.batched_nodes import BatchedNodes, ElementwiseScan, device_of
@@ -85,7 +85,7 @@ class Recompute:
         if not wanted or not taken <= there | {old for old, _ in carried} or (light and not all(map(_is_light, nodes))):
             return None
         products = [node for node in nodes if node.name == "mm"]
-        nodes = rewrite_matmuls(Graph(add_products(nodes, gives)).needed_for(gives), gives, on_gpu=on_gpu)
+        nodes = optimize_section(accumulate_in_place(nodes, gives), gives, on_gpu=on_gpu)
         nodes, turning = _turned(nodes) if on_gpu else (nodes, [])
         parts = _split(nodes, carried, list(dict.fromkeys(wanted)), on_gpu=on_gpu)
         return None if parts is None else cls(program, parts, walked, wanted, products, turning)
