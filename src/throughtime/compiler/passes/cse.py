@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from throughtime.compiler.ir.graph import Graph, Node
 from throughtime.compiler.passes.rewriter import Rewriter
 
@@ -11,7 +9,7 @@ from throughtime.compiler.passes.rewriter import Rewriter
 def eliminate_common_subexpressions(graph: Graph) -> Rewriter:
     """Common subexpressions: what is computed twice from the same values is computed once."""
     rewriter = Rewriter()
-    seen: dict[Any, Node] = {}
+    seen: dict[object, Node] = {}
     for old in graph.nodes:
         node = old.substituted(rewriter.resolve)
         key = None if node.is_random else _key((node.target, node.args, node.kwargs, node.results[0].dtype))
@@ -25,7 +23,7 @@ def eliminate_common_subexpressions(graph: Graph) -> Rewriter:
     return rewriter
 
 
-def _key(tree: Any) -> Any:
+def _key(tree: object) -> object:
     if isinstance(tree, tuple | list):
         return tuple(map(_key, tree))
     if isinstance(tree, dict):

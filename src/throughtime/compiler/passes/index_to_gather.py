@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
@@ -102,5 +101,4 @@ def _places(rewriter: Rewriter, index: Value, source: Value, made: dict[Value, N
 def _shaped(rewriter: Rewriter, value: Value, shape: tuple[Dim, ...]) -> Value:
     if value.shape == shape:
         return value
-    sizes: list[Any] = list(shape)
-    return rewriter.call(aten.reshape.default, value, sizes, shape=shape, like=value)
+    return rewriter.call(aten.reshape.default, value, list(shape), shape=shape, like=value)

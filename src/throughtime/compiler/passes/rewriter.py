@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from throughtime._torch_internals import OpOverload
-from throughtime.compiler.ir.graph import Dim, Node, Value
+from throughtime.compiler.ir.graph import Argument, Dim, Node, Value
 
 
 class Rewriter:
@@ -30,7 +29,9 @@ class Rewriter:
         """The node as it is, on what has become of its arguments."""
         self.nodes.append(node.substituted(self.resolve))
 
-    def call(self, target: OpOverload, *args: Any, shape: Iterable[Dim], like: Value, name: str | None = None) -> Value:
+    def call(
+        self, target: OpOverload, *args: Argument, shape: Iterable[Dim], like: Value, name: str | None = None
+    ) -> Value:
         """A new node; its result has the dtype of `like`."""
         result = Value(name or target.overloadpacket.__name__, tuple(shape), like.dtype)
         self.nodes.append(Node(target, args, {}, (result,)))

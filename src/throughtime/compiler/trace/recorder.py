@@ -287,7 +287,7 @@ class _Recording(TorchDispatchMode):
             raise Uncompilable(f"what it does depends on the values of tensors ({func})")
         return out
 
-    def _renamed(self, source: Any) -> Any:
+    def _renamed(self, source: object) -> object:
         if not isinstance(source, TracedTensor):
             raise Uncompilable(_unknown_tensor(source))
         self._check_own(source)
@@ -404,7 +404,7 @@ class _Recording(TorchDispatchMode):
         target.shows(result.value)
 
 
-_OWN_RECORDS: dict[OpOverload, Callable[..., Any]] = {
+_OWN_RECORDS: dict[OpOverload, Callable[..., object]] = {
     aten.detach.default: _Recording._renamed,
     aten.alias.default: _Recording._renamed,
     aten.lift_fresh.default: _Recording._literal,
@@ -475,7 +475,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:160]
 
 
-def _kept_noise(stand_in: Any) -> list[Value]:
+def _kept_noise(stand_in: object) -> list[Value]:
     """What the modules that draw random numbers keep for the rest of the sequence."""
     states = [module.noise_state() for _, module in drawing(stand_in)]
     return [

@@ -53,9 +53,9 @@ class Seen(NamedTuple):
 class Call(NamedTuple):
     """A function of torch that a step has called, what it was given, and the leaves of what it has returned."""
 
-    function: Any
+    function: object
     given: Any
-    returned: tuple[Any, ...]
+    returned: tuple[object, ...]
 
 
 @dataclass
@@ -222,7 +222,7 @@ class TracedTensor(Tensor):
         """Whether it was made of numbers alone, none of them random."""
         return self.memory.constant
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"Traced({self.value.described})"
 
     @classmethod
