@@ -226,7 +226,9 @@ def leading_to(program: Program, wanted: Sequence[Value], there: set[Value]) -> 
 
 
 def _steps_of(program: Program) -> list[Node]:
-    return [*program.before.nodes, *program.loop.nodes, *program.after.nodes]
+    """The nodes of all sections of a step; cheap nodes may be in several sections, and are here once."""
+    nodes = (*program.before.nodes, *program.loop.nodes, *program.after.nodes)
+    return list({id(node): node for node in nodes}.values())
 
 
 def light_ones(program: Program, values: Sequence[Value], there: set[Value]) -> set[Value]:
