@@ -19,13 +19,16 @@ def is_enabled() -> bool:
     return os.environ.get("THROUGHTIME_VERIFY") == "1"
 
 
-def verify_graph(graph: Graph, given: Iterable[Value], results: Iterable[Value], *, in_place: bool = False) -> None:
+def verify_graph(
+    graph: Graph, given: Iterable[Value], results: Iterable[Value], *, overwritable: set[Value] | None = None
+) -> None:
     """Raise a `VerificationError` unless every value is defined once, before its uses, with at most one axis of rows.
 
-    If `in_place`, a node may overwrite a value that the graph computes and that no later node and no result needs.
+    A node may work in place only if there are `overwritable` values: these, or values that the graph computes, if no
+    later node and no result needs them.
     """
-    given = set(given)
     known = set(given)
+    foreign = known - (overwritable or set())
     for value in known:
         _check_value(value)
     for node in graph.nodes:
@@ -33,7 +36,7 @@ def verify_graph(graph: Graph, given: Iterable[Value], results: Iterable[Value],
             if value not in known:
                 raise VerificationError(f"`{node}` uses {value} before it is defined")
         if node.target._schema.is_mutable:
-            known.discard(_overwritten(node, given, in_place=in_place))
+            known.discard(_overwritten(node, foreign, in_place=overwritable is not None))
         for value in node.results:
             if value in known:
                 raise VerificationError(f"`{node}` defines {value} again")
@@ -44,11 +47,11 @@ def verify_graph(graph: Graph, given: Iterable[Value], results: Iterable[Value],
             raise VerificationError(f"the result {value} is never computed")
 
 
-def _overwritten(node: Node, given: set[Value], *, in_place: bool) -> Value:
+def _overwritten(node: Node, foreign: set[Value], *, in_place: bool) -> Value:
     """The value that a node writes over, which is its first argument."""
     if not in_place:
         raise VerificationError(f"`{node}` changes its arguments")
-    if node.values[0] in given:
+    if node.values[0] in foreign:
         raise VerificationError(f"`{node}` overwrites {node.values[0]}, which other sections may read")
     return node.values[0]
 
@@ -63,7 +66,8 @@ def verify_section(before: Sequence[Node], after: Sequence[Node], gives: Iterabl
     made = {value for node in before for value in node.results}
     used = {value for node in before for value in node.values}
     gives = set(gives)
-    verify_graph(Graph(list(after)), (used | gives) - made, gives, in_place=True)
+    overwritable = {node.values[0] for node in before if node.target._schema.is_mutable}
+    verify_graph(Graph(list(after)), (used | gives) - made, gives, overwritable=overwritable)
 
 
 def verify_program(program: Program) -> None:
