@@ -17,6 +17,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 if "THROUGHTIME_TEST_CACHE" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="throughtime-tests-", ignore_cleanup_errors=True)
     os.environ["THROUGHTIME_TEST_CACHE"] = os.environ["THROUGHTIME_CACHE_DIR"] = _cache.name
+# Every pass of the compiler is verified.
+os.environ["THROUGHTIME_VERIFY"] = "1"
 
 import torch
 

@@ -13,7 +13,7 @@ from compare import compare
 from oracle import oracle
 from random_cells import Recipe, recipes
 from throughtime.backends import native_gemm
-from throughtime.compiler.passes import matmul_rewrites
+from throughtime.compiler.passes import native_gemms
 from unrolls import dynamic, on
 
 pytestmark = [pytest.mark.covers("compiler"), pytest.mark.covers("properties")]
@@ -36,7 +36,7 @@ def test_any_cell_with_all_products_by_machine_code(recipe: Recipe, lengths: lis
     case = recipe.case(3, 4, layers=layers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native_gemm, "_FEW", 0)
-        patch.setattr(matmul_rewrites, "_NARROWEST", 1)
+        patch.setattr(native_gemms, "_NARROWEST", 1)
         for _ in range(3):
             check_on("auto", case, lengths)
 

@@ -19,10 +19,13 @@ from throughtime.compiler.errors import VerificationError
 from throughtime.compiler.ir import loop_ir, verify
 from throughtime.compiler.ir.graph import ROWS, Graph, Node, Value
 from throughtime.compiler.ir.loop_ir import BINARY, Ahead, Carry, LoopProgram, Matrix, Op, Row, verify_loop
+from throughtime.compiler.ir.program import Program
+from throughtime.compiler.ir.sections import Loop, Section
 from throughtime.compiler.ir.strided_view import StridedView
-from throughtime.compiler.ir.verify import verify_graph
+from throughtime.compiler.ir.verify import verify_graph, verify_program, verify_section
 from throughtime.compiler.lowering import rules as lowering_rules
-from throughtime.compiler.passes import simplify
+from throughtime.compiler.pipeline import Pass, Pipeline
+from throughtime.compiler.trace.trace import Trace
 
 pytestmark = pytest.mark.covers("compiler")
 
@@ -141,6 +144,33 @@ BROKEN_GRAPHS: dict[str, tuple[Graph, list[Value], list[Value]]] = {
 }
 
 
+def empty_program(**parts: Any) -> Program:
+    """A program that hands its state on; only what a test gives differs from a well-formed one."""
+    sections = {name: Section(name, []) for name in ("drawn", "invariant", "before", "after")}
+    given = {
+        "name": "cell",
+        "tensors": [],
+        "inputs": [a],
+        "state": [b],
+        "outputs": [a],
+        "new_state": [b],
+        "literals": {},
+        "loop": Loop.of("cell", [], [b], [b], reverse=False),
+        "adjoint": None,
+    }
+    return Program(**(sections | given | parts))
+
+
+C = Value("c", (ROWS, 4), F32)
+OVERWRITES = Node(ADD, (a, a), {}, (b,))
+BROKEN_REWRITES: dict[str, Callable[[], None]] = {
+    "overwrites a, which other sections may read": lambda: verify_section(
+        [Node(NEG, (a,), {}, (b,))], [OVERWRITES], [b]
+    ),
+    "the output c is not available": lambda: verify_program(empty_program(outputs=[C])),
+}
+
+
 def table(broken: dict[str, Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("words", "case"), broken.items(), ids=broken)
 
@@ -164,11 +194,29 @@ def test_broken_graphs(words: str, case: Any) -> None:
     assert words in str(caught.value)
 
 
+@table(BROKEN_REWRITES)
+def test_broken_rewrites(words: str, case: Callable[[], None]) -> None:
+    verify_program(empty_program())
+    with pytest.raises(VerificationError) as caught:
+        case()
+    assert words in str(caught.value)
+
+
+def test_a_value_may_be_overwritten_that_is_not_needed_any_more() -> None:
+    before = [Node(NEG, (a,), {}, (b,)), Node(torch.ops.aten.add.Tensor, (b, a), {}, (C,))]
+    verify_section(before, [before[0], Node(ADD, (b, a), {}, (C,))], [C])
+    with pytest.raises(VerificationError, match="the result b is never computed"):
+        verify_section(before, [before[0], Node(ADD, (b, a), {}, (C,))], [C, b])
+
+
 @pytest.mark.parametrize(
     ("module", "checks"),
     [
         (loop_ir, [lambda case=case: verify_loop(case) for case in BROKEN_LOOPS.values()]),
-        (verify, [lambda case=case: verify_graph(*case) for case in BROKEN_GRAPHS.values()]),
+        (
+            verify,
+            [lambda case=case: verify_graph(*case) for case in BROKEN_GRAPHS.values()] + [*BROKEN_REWRITES.values()],
+        ),
     ],
     ids=["loops", "graphs"],
 )
@@ -202,24 +250,17 @@ def new_structure() -> tt.LSTMCell:
     return tt.LSTMCell(4, forget_bias=3 + next(_numbers) / 7, input_size=3)
 
 
-def test_the_grammar_is_checked_after_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked = []
+def forgetful(backend: str, *, on_gpu: bool = False) -> Pipeline:
+    """A pipeline that loses a node of the trace."""
+    passes = PIPELINE(backend, on_gpu=on_gpu)
 
-    def check(graph: Graph, given: Any, results: Any) -> None:
-        checked.append(len(graph.nodes))
-        verify_graph(graph, given, results)
+    def forget(traced: Trace) -> Trace:
+        return dataclasses.replace(traced, graph=Graph(traced.graph.nodes[1:]))
 
-    monkeypatch.setattr(pipeline, "verify_graph", check)
-    tt.dynamic_rnn(new_structure(), torch.randn(2, 3, 3), dtype=F32)
-    assert len(checked) > len(simplify.simplification_passes((), ()))
+    return dataclasses.replace(passes, trace=(*passes.trace, Pass("forget", forget)))
 
 
-def forgetful(graph: Graph) -> Any:
-    """A pass that loses a node."""
-    rewriter = simplify.Rewriter()
-    for node in graph.nodes[1:]:
-        rewriter.keep(node)
-    return rewriter
+PIPELINE = pipeline.pipeline
 
 
 def narrow(lowering: Any, node: Node) -> Row:
@@ -233,10 +274,9 @@ def narrow(lowering: Any, node: Node) -> Row:
 def test_a_defect_is_caught_and_told_and_hurts_nobody(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell still runs, on a backend without the defect."""
     if broken == "pass":
-        passes_for = pipeline.simplification_passes
-        monkeypatch.setattr(pipeline, "simplification_passes", lambda *given: (*passes_for(*given), forgetful))
+        monkeypatch.setattr(pipeline, "pipeline", forgetful)
     else:
-        monkeypatch.setitem(lowering_rules.RULES, "mm", narrow)
+        monkeypatch.setitem(lowering_rules.LOWERING_RULES, "mm", narrow)
     cell, inputs = new_structure(), torch.randn(2, 3, 3)
     with pytest.warns(RuntimeWarning, match="a defect of the compiler, VerificationError: .*Please report it"):
         outputs, _ = tt.dynamic_rnn(cell, inputs, dtype=F32)

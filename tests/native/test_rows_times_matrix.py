@@ -16,7 +16,7 @@ from throughtime.backends.native_gemm import times
 from throughtime.backends.torch_codegen import SectionFunction
 from throughtime.compiler import ROWS, Node, Value
 from throughtime.compiler.ir.gemm_ops import TIMES
-from throughtime.compiler.passes.matmul_rewrites import rewrite_matmuls
+from throughtime.compiler.pipeline import optimize_section
 from throughtime.native.gemm import rows_times_matrix
 
 pytestmark = pytest.mark.covers("kernels")
@@ -114,7 +114,7 @@ def three_products(dtype: torch.dtype = torch.float32, columns: int = 8) -> tupl
 
 def test_a_sum_of_products_becomes_one_operation() -> None:
     nodes, (f, g, h, a, b, c, *_, whole) = three_products()
-    (node,) = rewrite_matmuls(nodes, [whole], by_kernels=True)
+    (node,) = optimize_section(nodes, [whole], by_kernels=True)
     assert (node.target, node.args) == (TIMES, ([f, g, h], [a, b, c]))
     given = {one: random(9 if one.has_rows else 5, 5 if one.has_rows else 8) for one in (f, g, h, a, b, c)}
     env = dict(given)
@@ -124,14 +124,14 @@ def test_a_sum_of_products_becomes_one_operation() -> None:
 
 def test_what_somebody_needs_by_itself_stays() -> None:
     nodes, (*_, part, _, _, _, whole) = three_products()
-    names = [node.name for node in rewrite_matmuls(nodes, [whole, part], by_kernels=True)]
+    names = [node.name for node in optimize_section(nodes, [whole, part], by_kernels=True)]
     assert names.count("times") == 3
     assert names.count("add") == 2
 
 
 def test_what_is_left_to_torch() -> None:
     nodes, values = three_products(torch.bfloat16)
-    assert "times" not in [node.name for node in rewrite_matmuls(nodes, values[-1:], by_kernels=True)]
+    assert "times" not in [node.name for node in optimize_section(nodes, values[-1:], by_kernels=True)]
 
 
 def test_few_columns_are_many_multiplications(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from throughtime.backends.native_gemm import over_rows
 from throughtime.backends.torch_codegen import SectionFunction
 from throughtime.compiler import ROWS, Node, Value
 from throughtime.compiler.ir.gemm_ops import OVER_ROWS
-from throughtime.compiler.passes.matmul_rewrites import rewrite_matmuls
+from throughtime.compiler.pipeline import optimize_section
 from throughtime.layout.previous_step import PreviousStep, by_torch
 from throughtime.layout.step_layout import StepLayout
 from throughtime.native.gemm import weight_gradient
@@ -248,11 +248,11 @@ def test_products_with_one_gradient_and_its_sum_become_one_operation() -> None:
     given = {one: rows(9, one.row_size, torch.float32) for one in (x, h, g)}
     matrix = value("matrix", 7, 9)
     together = [*first, *second, Node(aten.cat.default, ([of_x, of_h], 0), {}, (matrix,)), *sums]
-    assert [node.target for node in rewrite_matmuls(together, [matrix, flat], by_kernels=True)] == [OVER_ROWS]
+    assert [node.target for node in optimize_section(together, [matrix, flat], by_kernels=True)] == [OVER_ROWS]
     check_close("joined", expected(given[g], [given[x], given[h]]), ran(together, [matrix, flat], given))
     # Each by itself: still one operation, of which both are parts.
     apart = [*first, *second, *sums]
-    names = [node.name for node in rewrite_matmuls(apart, [of_x, of_h, flat], by_kernels=True)]
+    names = [node.name for node in optimize_section(apart, [of_x, of_h, flat], by_kernels=True)]
     assert sorted(names) == ["over_rows", "slice", "slice"]
     want = (given[x].T @ given[g], given[h].T @ given[g], given[g].sum(0))
     check_close("apart", want, ran(apart, [of_x, of_h, flat], given))
@@ -269,7 +269,7 @@ def test_the_other_way_round() -> None:
         Node(aten.cat.default, ([f, g], 1), {}, (gates,)), *first, *second, *third,
         Node(aten.cat.default, ([top, below], 0), {}, (matrix,)), *sums,
     ]  # fmt: skip
-    names = [node.name for node in rewrite_matmuls(nodes, [matrix, of_h, flat], by_kernels=True)]
+    names = [node.name for node in optimize_section(nodes, [matrix, of_h, flat], by_kernels=True)]
     assert names.count("over_rows") == 1
     assert "sum" not in names
     given = {one: rows(9, one.row_size, torch.float32) for one in (x, h, f, g)}
@@ -290,7 +290,7 @@ def test_what_is_left_to_torch(wide: int, columns: int, dtype: torch.dtype, bias
     x, g = value("x", ROWS, wide, dtype=dtype), value("g", ROWS, columns, dtype=dtype)
     (of_x, nodes), (flat, sums) = gradients(x, g, "of_x"), bias_of(g)
     gives = [of_x, flat] if biased else [of_x]
-    assert "mm" in [node.name for node in rewrite_matmuls([*nodes, *sums], gives, by_kernels=True)]
+    assert "mm" in [node.name for node in optimize_section([*nodes, *sums], gives, by_kernels=True)]
 
 
 def test_a_product_that_depends_on_another_is_made_after_it() -> None:
@@ -310,7 +310,7 @@ def test_sums_where_there_is_room_for_them(x_wide: int, h_wide: int, taken: int 
     """Of products of the same turned side, the one whose last panel is not full, or else one of many panels."""
     x, h, g = value("x", ROWS, x_wide), value("h", ROWS, h_wide), value("g", ROWS, 12)
     (of_x, first), (of_h, second), (flat, sums) = gradients(g, x, "of_x"), gradients(g, h, "of_h"), bias_of(g)
-    nodes = rewrite_matmuls([*first, *second, *sums], [of_x, of_h, flat], by_kernels=True)
+    nodes = optimize_section([*first, *second, *sums], [of_x, of_h, flat], by_kernels=True)
     found = [node.args[0][0].row_size for node in nodes if node.target is OVER_ROWS]
     assert found == ([] if taken is None else [taken])
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from throughtime.backends.native_gemm import over_rows, times
 from throughtime.compiler import ROWS, Graph, Node, Section, Source, Value, taken_by
 from throughtime.compiler.ir.gemm_ops import OVER_ROWS, TIMES
-from throughtime.compiler.passes.matmul_rewrites import rewrite_matmuls
+from throughtime.compiler.ir.ops import name_of
+from throughtime.compiler.pipeline import optimize_section
 from throughtime.native.caching_allocator import empty
 
 Env = dict[Value, Tensor]
@@ -56,7 +57,7 @@ def _function_of(operation: Any) -> Callable[..., Any]:
     """What to call for an operation."""
     found = _BOUND.get(operation)
     if found is None:
-        name = operation.overloadpacket.__name__
+        name = name_of(operation)
         found = getattr(torch, name) if name in _SAME_CALL and operation._overloadname != "out" else operation
     return found
 
@@ -81,7 +82,7 @@ class SectionFunction:
         by_kernels: bool = False,
     ) -> None:
         self.gives = list(dict.fromkeys(gives))
-        nodes = rewrite_matmuls(nodes, self.gives, on_gpu=on_gpu, by_kernels=by_kernels)
+        nodes = optimize_section(nodes, self.gives, on_gpu=on_gpu, by_kernels=by_kernels)
         made = {value for node in nodes for value in node.results}
         self.takes = taken_by(nodes, self.gives)
         # These need no copy of a stream as it was at the step before.

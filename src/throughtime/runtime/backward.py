@@ -11,8 +11,8 @@ from torch import Tensor
 from throughtime.backends.loop_backend import LoopBackend
 from throughtime.backends.torch_codegen import Env, SectionFunction
 from throughtime.compiler import Adjoint, Graph, Node, Program, Section, Value
-from throughtime.compiler.passes.matmul_rewrites import rewrite_matmuls
 from throughtime.compiler.passes.pack_saved_values import spendable
+from throughtime.compiler.pipeline import optimize_section
 from throughtime.layout.previous_step import PreviousStep, previous
 from throughtime.layout.shared_zeros import zero_rows
 from throughtime.layout.step_layout import StepLayout
@@ -187,7 +187,7 @@ class Backward:
             nodes = Graph(self.adjoint.after.nodes).needed_for(results)
             last: list[Node] = []
             if in_blocks:
-                nodes, last = _until_sums(rewrite_matmuls(nodes, results, on_gpu=self.loop.on_gpu))
+                nodes, last = _until_sums(optimize_section(nodes, results, on_gpu=self.loop.on_gpu))
             wanted_here = {*results, *(value for node in last for value in node.values)}
             for_block = self._function(Section("after", nodes), wanted_here, reuse=())
             for_all = SectionFunction.of(Section("last", last), set(results), on_gpu=self.loop.on_gpu)

@@ -28,8 +28,7 @@ from throughtime.compiler import (
     Value,
     compile_step,
 )
-from throughtime.compiler.passes.pack_saved_values import pack_saved_values
-from throughtime.compiler.passes.sink_into_backward_loop import sink_into_backward_loop
+from throughtime.compiler.pipeline import optimize_for_cpu
 from throughtime.runtime.forward import Executable
 
 
@@ -103,8 +102,8 @@ def _compile_kernels(program: Program) -> Executable | str:
     refusals: list[str] = []
     # First with a backward loop that also computes what would otherwise come after it. If kernels cannot do that, they
     # may still be able to run the loop as it was.
-    for attempt in (sink_into_backward_loop(program), program):
-        whole = pack_saved_values(attempt)
+    for without in ((), ("sink_into_backward_loop",)):
+        whole = optimize_for_cpu(program, without=without)
         lowered = lower(whole)
         refusals = [refusal for refusal in lowered if isinstance(refusal, str)]
         if not refusals:

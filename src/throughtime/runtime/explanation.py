@@ -12,6 +12,7 @@ from throughtime import _html
 from throughtime._text import plural
 from throughtime.backends.loop_backend import LoopBackend
 from throughtime.compiler import Loop, Node, Program, Section, Value
+from throughtime.compiler.ir.costs import node_flops
 from throughtime.layout.step_layout import StepLayout
 from throughtime.runtime.forward import Executable
 from throughtime.runtime.offload.transfers import is_apart
@@ -136,33 +137,14 @@ def _streams(loop: Loop, compiled: LoopBackend | None) -> list[Value]:
 
 
 def _cost_lines(name: str, loop: Loop, others: list[Section], streams: list[Value]) -> Iterator[str]:
-    inside = sum(map(flops, loop.nodes))
-    outside = sum(flops(node) for section in others for node in section.nodes)
+    inside = sum(map(node_flops, loop.nodes))
+    outside = sum(node_flops(node) for section in others for node in section.nodes)
     constants = [value for value in loop.reads if not value.has_rows]
     yield (
         f"{name}, a step and row: {plural(inside, 'FLOP')} in the loop, {outside:,} outside of it; "
         f"{_bytes(streams)} read, {_size(loop.stored):,} written; "
         f"{_bytes(constants)} of weights a step"
     )
-
-
-def flops(node: Node) -> int:
-    """Floating point operations of a node for one row: two for each multiplication and addition of a product."""
-    if node.name in ("mm", "bmm"):
-        left, right = node.args[:2]
-        outer = node.result.row_size if node.result.has_rows else left.row_size * right.row_size
-        if not node.result.has_rows:
-            return 2 * outer
-        inner = left.shape[-1]
-        return 2 * outer * (inner if isinstance(inner, int) else 1)
-    if node.name in _MOVES:
-        return 0
-    return max((value.row_size for value in (*node.results, *node.values) if value.has_rows), default=0)
-
-
-_MOVES = frozenset(
-    "slice cat view t expand select unsqueeze squeeze permute transpose _unsafe_view clone zeros".split()
-)
 
 
 def _bytes(values: list[Value]) -> str:

@@ -32,7 +32,7 @@ from throughtime.backends.triton import loop as triton_loop
 from throughtime.backends.triton.tiling import GpuSpec
 from throughtime.compiler import ROWS, Loop, Node, Program, Value
 from throughtime.compiler.passes import merge_matmuls as matmul_merging
-from throughtime.compiler.passes.merge_matmuls import merge_matmuls
+from throughtime.compiler.pipeline import merge_matmuls
 from throughtime.layout.step_layout import StepLayout
 from throughtime.runtime import select
 

@@ -1,287 +1,37 @@
-"""A step of a loop as few launches: what is pointwise goes into groups, and each group becomes one kernel.
-
-Products, convolutions and all that row programs have no words for stay operations of torch. Between two of them that
-depend on each other lies one group, so a step of an LSTM is a product and a group. Slices and views are free on both
-sides: a group reads the part that it needs, and torch makes a view. A value that is stored is written by its group to
-its place in the stream, and a stream is read from its place: nothing is copied in or out.
-
-Pure bookkeeping over nodes; `backends/triton/elementwise_kernel.py` makes the kernels, `fused_chunk.py` runs them.
-"""
+"""Pointwise fusion (`compiler/passes/fuse_pointwise.py`) within the limits of the elementwise kernels of Triton."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
-
-import torch
 
 from throughtime.backends.triton import elementwise_unsupported_reason
-from throughtime.compiler import ROWS, Graph, Loop, Lowered, Node, Uncompilable, Value, taken_by
-from throughtime.compiler.passes.merge_matmuls import MergedMatmuls, sum_of
+from throughtime.compiler import Node, Value, pipeline
+from throughtime.compiler.passes import fuse_pointwise as fusion
+from throughtime.compiler.passes.fuse_pointwise import Carried, FusedStep, FusionGroup, Part, UnfusedNodes
+from throughtime.compiler.passes.merge_matmuls import MergedMatmuls
 
-aten = torch.ops.aten
-
-
-@dataclass
-class FusionGroup:
-    """Nodes that are one kernel: it reads `takes` and writes `gives`, of which `kept` are tensors for later parts.
-
-    What it gives and does not keep only goes to its place in a stream.
-    """
-
-    nodes: list[Node]
-    gives: list[Value] = field(default_factory=list)
-    kept: list[Value] = field(default_factory=list)
-
-    @property
-    def takes(self) -> list[Value]:
-        """What it reads and does not compute itself."""
-        return taken_by(self.nodes, self.gives)
-
-    def lowered(self) -> Lowered:
-        """The group as a program of rows; what it takes are streams or constants of it."""
-        return Lowered(Loop("group", self.nodes, False, [], self.gives), set())
-
-
-@dataclass
-class UnfusedNodes:
-    """Nodes that torch runs, and which of their values others need."""
-
-    nodes: list[Node]
-    gives: list[Value] = field(default_factory=list)
-
-    @property
-    def takes(self) -> list[Value]:
-        """What they read and do not compute themselves."""
-        return taken_by(self.nodes, self.gives)
-
-
-Part = FusionGroup | UnfusedNodes
-
-
-class Carried(NamedTuple):
-    """What a step finds of a carried value and leaves of it: the value, or several that are its sum."""
-
-    before: list[Value]
-    after: list[Value]
-
-
-@dataclass
-class FusedStep:
-    """One step in parts that run one after another.
-
-    `carried` has, for each value that the loop carries, what is carried instead. Groups read `streams` from their
-    places and write `stored` values to theirs. Streams that are `copied` and stored values that are `stacked` pass
-    through memory of their own, because torch reads or writes them. `alive` [n] tells the rows that are there, if not
-    all are.
-    """
-
-    parts: list[Part]
-    carried: list[Carried]
-    streams: list[Value]
-    stored: list[Value]
-    copied: list[Value]
-    stacked: list[Value]
-    alive: Value | None
-
-    @cached_property
-    def constants(self) -> list[Value]:
-        """What all steps take alike."""
-        made = {value for part in self.parts for node in part.nodes for value in node.results}
-        taken = dict.fromkeys(value for part in self.parts for value in part.takes)
-        return [value for value in taken if not value.has_rows and value not in made]
-
-    @cached_property
-    def matrices(self) -> set[Value]:
-        """Constants that torch multiplies by and nobody else reads: how they lie in memory is free."""
-        plain = [node for part in self.parts if isinstance(part, UnfusedNodes) for node in part.nodes]
-        others = {value for part in self.parts if isinstance(part, FusionGroup) for value in part.takes}
-        others |= {value for node in plain for value in node.values if node.name != "mm"}
-        return {node.args[1] for node in plain if node.name == "mm" and not node.args[1].has_rows} - others
-
-    @property
-    def launches(self) -> int:
-        """Kernels of a step, as far as can be counted here: an operation of torch may be several, a view is none."""
-        nodes = [node for part in self.parts if isinstance(part, UnfusedNodes) for node in part.nodes]
-        return sum(isinstance(part, FusionGroup) for part in self.parts) + sum(node.name not in FREE for node in nodes)
+__all__ = [
+    "Carried",
+    "FusedStep",
+    "FusionGroup",
+    "Part",
+    "UnfusedNodes",
+    "fuse_pointwise",
+    "grouped",
+    "unsupported_reason",
+]
 
 
 def fuse_pointwise(products: MergedMatmuls, *, masked: bool) -> FusedStep:
-    """The step of a loop in as few kernels as there are; if `masked`, rows that are not alive keep what they had."""
-    loop = products.loop
-    nodes, carried = list(loop.nodes), [Carried([before], [after]) for before, after in loop.carried]
-    alive = Value("alive", (ROWS,), torch.bool) if masked else None
-    if alive is not None:
-        for place, (before, after) in enumerate(loop.carried):
-            if after is not before:
-                kept = _or_before(alive, before, after)
-                nodes += kept
-                carried[place] = Carried([before], [kept[-1].result])
-    else:
-        carried = [_in_parts(products, nodes, before, after) for before, after in loop.carried]
-        sums = [sum_of(found.before, before) for (before, _), found in zip(loop.carried, carried, strict=True)]
-        nodes = [*(node for found in sums for node in found), *nodes]
-    afters = [after for found in carried for after in found.after]
-    nodes = Graph(nodes).needed_for([*loop.stored, *afters])
-    parts = grouped(nodes, {*loop.stored, *afters})
-    return _connected(loop, parts, carried, alive)
-
-
-def _in_parts(products: MergedMatmuls, nodes: list[Node], before: Value, after: Value) -> Carried:
-    """A deep product that only the next step needs is carried in parts: its first kernel adds them up."""
-    parts = products.deep.get(after)
-    if parts is None or after in products.loop.stored or any(after in node.values for node in nodes):
-        return Carried([before], [after])
-    found = [Value(f"{before.name}_part_{index}", part.shape, part.dtype) for index, part in enumerate(parts)]
-    return Carried(found, parts)
-
-
-def _or_before(alive: Value, before: Value, after: Value) -> list[Node]:
-    """Rows that are not alive keep what they had."""
-    sizes = tuple(ROWS if size is ROWS else 1 for size in before.shape)
-    shaped = Value(f"alive_for_{before.name}", sizes, torch.bool)
-    result = Value(f"{after.name}_or_{before.name}", before.shape, before.dtype)
-    return [
-        Node(aten.view.default, (alive, list(sizes)), {}, (shaped,)),
-        Node(aten.where.self, (shaped, after, before), {}, (result,)),
-    ]
+    """The step of a loop in as few kernels as possible; if `masked`, rows that have ended keep their state."""
+    return pipeline.fuse_step(products, elementwise_unsupported_reason, masked=masked)
 
 
 def grouped(nodes: list[Node], wanted: set[Value]) -> list[Part]:
-    """The nodes in as few parts as there are; nobody knows yet what of each others need."""
-    return _merged(_by_level(nodes, wanted))
-
-
-def _by_level(nodes: list[Node], wanted: set[Value]) -> list[Part]:
-    """The parts of a step, by levels: what torch makes at level L needs groups up to L, and groups above L need it.
-
-    Every node is as late as its users allow: what only a later group needs is computed there, and not kept for it.
-    """
-    made, users = Graph(nodes).producers(), Graph(nodes).users()
-    fusable = {id(node) for node in nodes if unsupported_reason([node]) is None}
-    views = {id(node) for node in nodes if id(node) in fusable and _is_view(node) and node.result not in wanted}
-    # The first level at which a group, or torch, can have a value; torch can begin before the first group.
-    for_group: dict[Value, int] = {}
-    for_torch: dict[Value, int] = {}
-    place: dict[int, int] = {}
-    for node in nodes:
-        group = max((for_group.get(value, 0) for value in node.values), default=0)
-        plain = max((for_torch.get(value, -1) for value in node.values), default=-1)
-        is_fused = id(node) in fusable
-        place[id(node)] = group if is_fused else plain
-        for_group.update(dict.fromkeys(node.results, group if is_fused else plain + 1))
-        for_torch.update(dict.fromkeys(node.results, group if is_fused and id(node) not in views else plain))
-    for node in reversed(nodes):
-        is_fused, used_by = id(node) in fusable, [user for value in node.results for user in users.get(value, [])]
-        if used_by and (is_fused or node.name in FREE):
-            # A group finds what torch has made one level below.
-            later = min(place[id(user)] - (not is_fused and id(user) in fusable) for user in used_by)
-            place[id(node)] = max(place[id(node)], later)
-    parts: list[Part] = []
-    for level in range(-1, max(place.values(), default=0) + 1):
-        here = [node for node in nodes if place[id(node)] == level and id(node) not in views]
-        fused = _with_views([node for node in here if id(node) in fusable], made, views)
-        if fused:
-            # What is pointwise one by one may still be too much for one kernel.
-            parts.append(FusionGroup(fused) if unsupported_reason(fused) is None else UnfusedNodes(fused))
-        plain_nodes = _with_views([node for node in here if id(node) not in fusable], made, views)
-        parts += [UnfusedNodes(plain_nodes)] if plain_nodes else []
-    return parts
-
-
-def _with_views(nodes: list[Node], made: dict[Value, Node], views: set[int]) -> list[Node]:
-    """Nodes and the views that they need: these cost nothing, so everybody has their own."""
-    found: dict[int, Node] = {}
-    for node in nodes:
-        stack, chain = [node], []
-        while stack:
-            one = stack.pop()
-            chain.append(one)
-            stack += [made[value] for value in one.values if value in made and id(made[value]) in views]
-        for one in reversed(chain):
-            found.setdefault(id(one), one)
-    return list(found.values())
-
-
-def _merged(parts: Iterable[Part]) -> list[Part]:
-    """Operations of torch with no kernel between them are one part; a view that both had is there once."""
-    found: list[Part] = []
-    for part in parts:
-        if found and isinstance(part, UnfusedNodes) and isinstance(found[-1], UnfusedNodes):
-            found[-1] = UnfusedNodes(list({id(node): node for node in (*found[-1].nodes, *part.nodes)}.values()))
-        else:
-            found.append(part)
-    return found
-
-
-def _connected(loop: Loop, parts: list[Part], carried: list[Carried], alive: Value | None) -> FusedStep:
-    """The parts with what they give to each other, to the next step and to streams."""
-    groups = {value for part in parts if isinstance(part, FusionGroup) for node in part.nodes for value in node.results}
-    stacked = [value for value in loop.stored if value not in groups and not _store_by_copy(value, parts)]
-    afters = [after for found in carried for after in found.after]
-    by_torch = {*afters, *stacked, *(value for part in parts if isinstance(part, UnfusedNodes) for value in part.takes)}
-    by_groups = {value for part in parts if isinstance(part, FusionGroup) for value in part.takes}
-    stored = [value for value in loop.stored if value not in stacked]
-    kept: set[Value] = set()
-    for part in parts:
-        made = dict.fromkeys(value for node in part.nodes for value in node.results)
-        if isinstance(part, UnfusedNodes):
-            part.gives = [value for value in made if value in by_torch | by_groups]
-            continue
-        wanted = by_torch | by_groups | {*stored}
-        part.gives = list(dict.fromkeys([*part.gives, *(value for value in made if value in wanted)]))
-        # What is stored can be read from there.
-        own = [value for value in part.gives if value in made]
-        part.kept = [value for value in own if value in by_torch or (value in by_groups and value not in stored)]
-        kept.update(part.kept)
-    outside = [value for value in loop.reads if value.has_rows]
-    again = [value for value in stored if value in by_groups & groups - kept]
-    return FusedStep(
-        parts,
-        carried,
-        streams=[*(value for value in outside if value in by_groups), *again],
-        stored=stored,
-        copied=[value for value in outside if value in by_torch],
-        stacked=stacked,
-        alive=alive,
-    )
-
-
-def _store_by_copy(value: Value, parts: list[Part]) -> bool:
-    """Let a group write a value that it has not computed; False if there are no words for it."""
-    if unsupported_reason([], [value]) is not None:
-        return False
-    makers = [place for place, part in enumerate(parts) if any(value in node.results for node in part.nodes)]
-    first = max(makers, default=-1) + 1
-    later = [part for part in parts[first:] if isinstance(part, FusionGroup)]
-    readers = [part for part in later if value in part.takes]
-    group = next(iter(readers or later[::-1]), None)
-    if group is None:
-        group = FusionGroup([])
-        parts.append(group)
-    group.gives.append(value)
-    return True
+    """Nodes in as few parts as possible; what each gives to others is not known yet."""
+    return fusion.grouped(nodes, wanted, elementwise_unsupported_reason)
 
 
 def unsupported_reason(nodes: list[Node], gives: Iterable[Value] = ()) -> str | None:
     """Why nodes cannot be one kernel, or None."""
-    gives = [*gives, *(value for node in nodes for value in node.results[:1])]
-    made = (value for node in nodes for value in node.results)
-    if any(value.row_axis != 0 for value in made) or any(value.row_axis for value in (*taken_by(nodes), *gives)):
-        return "rows do not come first"
-    try:
-        lowered = Lowered(Loop("group", nodes, False, [], gives), set())
-    except Uncompilable as reason:
-        return str(reason)
-    return elementwise_unsupported_reason(lowered.program)
-
-
-def _is_view(node: Node) -> bool:
-    return node.name in _VIEWS
-
-
-_VIEWS = frozenset("slice select view _unsafe_view unsqueeze squeeze expand".split())
-FREE = _VIEWS | {"t", "transpose", "permute"}
-"""Operations of torch that launch nothing."""
+    return fusion.unsupported_reason(nodes, gives, elementwise_unsupported_reason)

@@ -12,7 +12,8 @@ from throughtime.backends import triton
 from throughtime.backends.aten.chunk_buffers import StepCode
 from throughtime.backends.aten.fused_chunk import FusedCode
 from throughtime.compiler import Value
-from throughtime.compiler.passes.merge_matmuls import MergedMatmul, MergedMatmuls, merge_matmuls
+from throughtime.compiler.passes.merge_matmuls import MergedMatmul, MergedMatmuls
+from throughtime.compiler.pipeline import merge_matmuls
 
 
 class StepVariant:

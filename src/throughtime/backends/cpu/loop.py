@@ -66,15 +66,12 @@ def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Se
     return lowered
 
 
-_VIEWS = frozenset("slice select view _unsafe_view reshape unsqueeze squeeze transpose permute t expand".split())
-
-
 def _without_views(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """What runs ahead without the views that it ends in, and those: a loop finds features where they lie."""
     used: set[Value] = set()
     rest, ends = list[Node](), list[Node]()
     for node in reversed(ahead):
-        if node.name in _VIEWS and used.isdisjoint(node.results):
+        if node.operation.is_view and used.isdisjoint(node.results):
             ends.insert(0, node)
         else:
             rest.insert(0, node)

@@ -13,42 +13,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from throughtime.backends.hardware_rates import (
+    ALL_READ_BYTES,
+    ARRIVAL_SECONDS,
+    BARRIER_SECONDS,
+    DIRECT_ARRIVAL_SECONDS,
+    DIRECT_BARRIER_SECONDS,
+    DIRECT_DOUBT,
+    DIRECT_OVERLAP,
+    DIRECT_READ_BYTES,
+    DIRECT_SHARED_BYTES,
+    DIRECT_STAGE_SECONDS,
+    DIRECT_TILE_SECONDS,
+    ELEMENT_SECONDS,
+    READ_BYTES,
+    STREAM_BYTES,
+    STREAMING_SECONDS,
+    TILE_SECONDS,
+    TRANSPOSED,
+)
 from throughtime.backends.triton.matmul_groups import SMALLEST_CHUNK, MatmulGroup, chunks
 from throughtime.backends.triton.mma_layout import together
-
-# Measured on an H200; it is their ratios that decide, and those move little from card to card.
-READ_BYTES = 38e9
-"""What one multiprocessor reads of others' rows for products with columns on chip, bytes a second."""
-STREAM_BYTES = {1: 55e9, 2: 47e9, 4: 80e9}
-"""What one multiprocessor fetches of rows and columns where columns are streamed, by the ways of products."""
-STREAMING_SECONDS = 0.3e-6
-"""Until the first columns are there."""
-TRANSPOSED = 0.4
-"""How much of that is left of float32 in one way: the matrix units then want it transposed first."""
-TILE_SECONDS = {2: 9e-9, 4: 18e-9}
-"""One product of a tile of 16 rows and 8 columns by a warp, 16 features deep, by the bytes of a number."""
-ELEMENT_SECONDS = 0.05e-9
-"""One unit of one row through one pointwise operation, on one multiprocessor."""
-MEETING_SECONDS = 1.0e-6
-ARRIVAL_SECONDS = 8e-9
-"""A meeting, and what each block adds to it."""
-
-# The same where rows are read right as operands.
-DIRECT_MEETING_SECONDS = {4: 1.05e-6, 8: 1.3e-6}
-"""By the warps of a block: each looks out for the others."""
-DIRECT_ARRIVAL_SECONDS = 5e-9
-DIRECT_READ_BYTES, ALL_READ_BYTES = 120e9, 7.5e12
-"""What one multiprocessor reads of others' rows, and all of them together."""
-DIRECT_STAGE_SECONDS = 0.12e-6
-"""From sums to results, for each row that is multiplied."""
-DIRECT_TILE_SECONDS = {2: 7e-9, 4: 14e-9}
-"""One product of 16 columns and 8 rows by a warp, 16 features deep; going deeper takes half as long."""
-DIRECT_SHARED_BYTES = {2: 800e9, 4: 40e9}
-"""What one multiprocessor reads of columns that are not in registers; those of float32 not without conflicts."""
-DIRECT_OVERLAP = 0.7
-"""What is left of all this beyond a meeting: reading, multiplying and pointwise work go on at the same time."""
-DIRECT_DOUBT = 1.05
-"""Shapes of many rows and blocks took somewhat longer than this says: where it is close, rows pass shared memory."""
 
 SPARE_BYTES = 16 * 2**10
 """Shared memory that the compiler wants for itself."""
@@ -314,8 +299,8 @@ def _meetings(load: StepCost, shape: Tiling) -> float:
     if shape.blocks == 1:
         return 0
     if shape.direct:
-        return load.meetings * (DIRECT_MEETING_SECONDS[shape.warps] + DIRECT_ARRIVAL_SECONDS * shape.blocks)
-    return load.meetings * (MEETING_SECONDS + ARRIVAL_SECONDS * shape.blocks)
+        return load.meetings * (DIRECT_BARRIER_SECONDS[shape.warps] + DIRECT_ARRIVAL_SECONDS * shape.blocks)
+    return load.meetings * (BARRIER_SECONDS + ARRIVAL_SECONDS * shape.blocks)
 
 
 def _work(load: StepCost, shape: Tiling, batch: int, card: GpuSpec) -> float:

@@ -33,7 +33,7 @@ _values = methodcaller("values")
 class Structure:
     """The description of a cell as a key: compared as a whole, but hashed only once."""
 
-    def __init__(self, parts: tuple[Any, ...]) -> None:
+    def __init__(self, parts: tuple[object, ...]) -> None:
         self._parts = parts
         self._hash = hash(parts)
 
@@ -53,11 +53,11 @@ class GuardCache:
     def __init__(self, cell: nn.Module) -> None:
         # Collections that were empty, and the others: their sizes, and the parts of all of them in one row. Noted
         # before they are described: what another thread changes meanwhile does not look the same at the next call.
-        self._empty: list[Any] = []
-        self._mappings: list[Mapping[str, Any]] = []
+        self._empty: list[object] = []
+        self._mappings: list[Mapping[str, object]] = []
         self._sizes: list[int] = []
         self._names: list[str] = []
-        self._values: list[Any] = []
+        self._values: list[object] = []
         self._sequences: list[Any] = []
         self._lengths: list[int] = []
         self._parts: list[Any] = []
@@ -116,7 +116,7 @@ class GuardCache:
                 return False
         return True
 
-    def _note(self, thing: Any, cell: nn.Module) -> None:
+    def _note(self, thing: object, cell: nn.Module) -> None:
         if isinstance(thing, _UNSETTLED):
             # They change without any of their parts being replaced.
             self._settled = False
@@ -131,7 +131,7 @@ class GuardCache:
         else:
             self._note_object(thing, cell)
 
-    def _note_object(self, thing: Any, cell: nn.Module) -> None:
+    def _note_object(self, thing: object, cell: nn.Module) -> None:
         names = ("func", "args", "keywords") if isinstance(thing, functools.partial) else slots_of(thing)
         if names:
             self._slots.append((thing, names, _in_slots(thing, names)))
@@ -145,12 +145,12 @@ class GuardCache:
                 for name in ("_parameters", "_buffers", "_modules", *HOOKS):
                     self._note_mapping(attributes[name])
 
-    def _note_mapping(self, mapping: Mapping[str, Any]) -> None:
+    def _note_mapping(self, mapping: Mapping[str, object]) -> None:
         (self._mappings if mapping else self._empty).append(mapping)
         if mapping:
             self._note_parts(mapping)
 
-    def _note_parts(self, mapping: Mapping[str, Any]) -> None:
+    def _note_parts(self, mapping: Mapping[str, object]) -> None:
         self._sizes.append(len(mapping))
         self._names += mapping
         self._values += mapping.values()
@@ -161,20 +161,20 @@ class GuardCache:
             self._lengths.append(len(sequence))
             self._parts += sequence
 
-    def __deepcopy__(self, _: Any) -> None:
+    def __deepcopy__(self, _: object) -> None:
         """A copy of the cell is described anew."""
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
 
 
-def _own_attributes(cell: nn.Module) -> dict[str, Any]:
+def _own_attributes(cell: nn.Module) -> dict[str, object]:
     attributes = vars(cell).copy()
     attributes.pop("_glance", None)
     return attributes
 
 
-def _in_slots(thing: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+def _in_slots(thing: object, names: tuple[str, ...]) -> tuple[object, ...]:
     return tuple([getattr(thing, name, _EMPTY) for name in names])
 
 

@@ -15,7 +15,6 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -59,13 +58,13 @@ _MACHINERY = frozenset("logging io _io threading _thread weakref concurrent asyn
 class CellFingerprint:
     """The tensors of a cell in a fixed order, and a hashable description of all the rest."""
 
-    def __init__(self, cell: Any, visit: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, cell: object, visit: Callable[[object], None] | None = None) -> None:
         """`visit` is shown everything on the way whose parts may change: objects, classes, collections, functions."""
         self._visit = visit or (lambda _: None)
         self.paths: list[str] = []
         self.tensors: list[Tensor] = []
         # Objects known by identity only: kept, so that their identities are not given to others.
-        self.kept: list[Any] = []
+        self.kept: list[object] = []
         # What changes without anybody seeing it, if there is such a thing: a step might look at it.
         self.opaque: str | None = None
         # Whether what is described is no part of the cell, but seen by its functions: tensors there are not its own.
@@ -73,8 +72,8 @@ class CellFingerprint:
         self._seen: dict[int, int] = {}
         self._tensor_index: dict[int, int] = {}
         # What functions of the cell get at by a name, and may compare with a part of the cell.
-        self.named: list[tuple[str, Any]] = []
-        parts: list[Any] = []
+        self.named: list[tuple[str, object]] = []
+        parts: list[object] = []
         self._describe(cell, "", parts)
         parts += [(path, self._seen[id(thing)]) for path, thing in self.named if id(thing) in self._seen]
         self.structure = tuple(parts)
@@ -93,7 +92,7 @@ class CellFingerprint:
         same = all(one is two for one, two in zip(self.tensors, other.tensors, strict=False))
         return same and self.structure == other.structure
 
-    def _describe(self, thing: Any, path: str, parts: list[Any]) -> None:
+    def _describe(self, thing: object, path: str, parts: list[object]) -> None:
         kind = type(thing)
         # The common kinds first: a cell is looked at again at every call.
         if kind in _PLAIN:
@@ -118,7 +117,7 @@ class CellFingerprint:
         else:
             self._describe_other(thing, path, parts)
 
-    def _describe_other(self, thing: Any, path: str, parts: list[Any]) -> None:
+    def _describe_other(self, thing: object, path: str, parts: list[object]) -> None:
         kind = type(thing)
         self._visit(thing)
         if isinstance(thing, types.MethodType):
@@ -144,19 +143,19 @@ class CellFingerprint:
             ):
                 self.opaque = self.opaque or f"a {kind.__name__} (`{path}`)"
 
-    def _describe_outside(self, thing: Any, path: str, parts: list[Any]) -> None:
+    def _describe_outside(self, thing: object, path: str, parts: list[object]) -> None:
         """What functions of the cell see, which is no part of it."""
         outside, self._outside = self._outside, True
         self._describe(thing, path, parts)
         self._outside = outside
 
-    def _describe_all(self, kind: Any, named: list[tuple[str, Any]], parts: list[Any]) -> None:
+    def _describe_all(self, kind: object, named: list[tuple[str, object]], parts: list[object]) -> None:
         """The parts of a collection, with their names."""
         parts.append((kind, tuple(name for name, _ in named)))
         for name, part in named:
             self._describe(part, name, parts)
 
-    def _tensor(self, tensor: Tensor, path: str) -> Any:
+    def _tensor(self, tensor: Tensor, path: str) -> object:
         """A number for each tensor, so that one which is used twice is known to be one."""
         index = self._tensor_index.get(id(tensor))
         if index is None:
@@ -166,7 +165,7 @@ class CellFingerprint:
         kind = None if type(tensor) in _ORDINARY else type(tensor)
         return index, kind, tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad
 
-    def _describe_object(self, thing: Any, path: str, parts: list[Any]) -> None:
+    def _describe_object(self, thing: object, path: str, parts: list[object]) -> None:
         if self._is_known(thing, parts):
             return
         self._visit(thing)
@@ -178,7 +177,7 @@ class CellFingerprint:
             parts.append(name)
             self._describe(part, prefix + name, parts)
 
-    def _describe_function(self, function: Any, path: str, parts: list[Any]) -> None:
+    def _describe_function(self, function: object, path: str, parts: list[object]) -> None:
         """A function, and what a user's sees from outside; of globals, which things they are, not what is in them."""
         parts.append(function)
         if not isinstance(function, types.FunctionType) or _is_foreign(function) or self._is_known(function, parts):
@@ -191,7 +190,7 @@ class CellFingerprint:
         for value in (*_held_by(function), vars(function)):
             self._describe_outside(value, path, parts)
 
-    def _describe_global(self, value: Any, path: str, parts: list[Any]) -> None:
+    def _describe_global(self, value: object, path: str, parts: list[object]) -> None:
         """What a function gets at by a global name: what it is, not what is in it."""
         if isinstance(value, types.FunctionType) and is_installed(value):
             parts.append(value)
@@ -207,7 +206,7 @@ class CellFingerprint:
                 self.kept.append(value)
             parts.append((type(value), id(value) if number is None else number))
 
-    def _describe_class(self, kind: type, parts: list[Any]) -> None:
+    def _describe_class(self, kind: type, parts: list[object]) -> None:
         """What a user's class itself says: methods may be replaced, and numbers may stand there."""
         opaque = self.opaque
         for base in _own_bases(kind):
@@ -221,7 +220,7 @@ class CellFingerprint:
         # Classes hold all kinds of things for other ends than a step.
         self.opaque = opaque
 
-    def _is_known(self, thing: Any, parts: list[Any]) -> bool:
+    def _is_known(self, thing: object, parts: list[object]) -> bool:
         """Whether something has been described before, on another way."""
         if id(thing) in self._seen:
             parts.append(("again", self._seen[id(thing)]))
@@ -230,24 +229,24 @@ class CellFingerprint:
         return False
 
 
-def is_known_by_value(thing: Any) -> bool:
+def is_known_by_value(thing: object) -> bool:
     """Whether something is a number, a word or the like, or a tuple of these."""
     if type(thing) is tuple:
         return all(map(is_known_by_value, thing))
     return isinstance(thing, (*PRIMITIVES, np.generic)) and not isinstance(thing, type)
 
 
-def seen_from_outside(function: types.FunctionType) -> list[Any]:
+def seen_from_outside(function: types.FunctionType) -> list[object]:
     """The code of a function, what it holds, and the globals that it names."""
     return [function.__code__, *_held_by(function), *_globals_of(function)]
 
 
-def _globals_of(function: types.FunctionType) -> list[Any]:
+def _globals_of(function: types.FunctionType) -> list[object]:
     known = function.__globals__
     return [known.get(name) for name in global_names(function.__code__)]
 
 
-def _held_by(function: types.FunctionType) -> list[Any]:
+def _held_by(function: types.FunctionType) -> list[object]:
     """The defaults of a function, and what it closes over."""
     held = [] if function.__defaults__ is None else list(function.__defaults__)
     if function.__kwdefaults__:
@@ -257,7 +256,7 @@ def _held_by(function: types.FunctionType) -> list[Any]:
     return held
 
 
-def _plain_function(part: Any) -> Any:
+def _plain_function(part: object) -> object:
     """The function of a property, a classmethod or a staticmethod; anything else is itself."""
     if isinstance(part, property):
         return part.fget
@@ -270,7 +269,7 @@ def _own_bases(kind: type) -> tuple[type, ...]:
     return tuple(base for base in kind.__mro__ if not _is_foreign(base))
 
 
-def _is_foreign(thing: Any) -> bool:
+def _is_foreign(thing: object) -> bool:
     return str(thing.__module__).partition(".")[0] in _FOREIGN
 
 
@@ -286,10 +285,10 @@ def unwatched(module: nn.Module) -> frozenset[str]:
     return names if kind.__module__.partition(".")[0] == "throughtime" else names - {"name"}
 
 
-def watched(thing: Any) -> list[tuple[str, Any]]:
+def watched(thing: object) -> list[tuple[str, object]]:
     """The attributes of an object that may decide what a step computes."""
     slots = [(name, getattr(thing, name)) for name in slots_of(thing) if hasattr(thing, name)]
-    attributes: dict[str, Any] = vars(thing) if hasattr(thing, "__dict__") else {}
+    attributes: dict[str, object] = vars(thing) if hasattr(thing, "__dict__") else {}
     if not isinstance(thing, nn.Module):
         return [*slots, *attributes.items()]
     skipped = unwatched(thing)
@@ -301,7 +300,7 @@ def watched(thing: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def slots_of(thing: Any) -> tuple[str, ...]:
+def slots_of(thing: object) -> tuple[str, ...]:
     """The attributes that the class of an object keeps in slots, if it is a user's."""
     kind: type = type(thing)
     return _slots(kind)
@@ -319,7 +318,7 @@ def _slots(kind: type) -> tuple[str, ...]:
     return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
 
 
-def is_generator(thing: Any) -> bool:
+def is_generator(thing: object) -> bool:
     """Whether something draws random numbers outside of torch."""
     # Without naming numpy's: that would import them.
     return isinstance(thing, random.Random) or type(thing).__module__.startswith("numpy.random")
@@ -328,7 +327,7 @@ def is_generator(thing: Any) -> bool:
 _OPAQUE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.Generator)
 
 
-def is_walked(thing: Any) -> bool:
+def is_walked(thing: object) -> bool:
     """Whether to look inside of an object: those of classes written by a user, with attributes or slots."""
     if isinstance(thing, nn.Module):
         return not isinstance(thing, torch.jit.ScriptModule)
@@ -340,7 +339,7 @@ def is_walked(thing: Any) -> bool:
     return not machinery and not callable(getattr(type(thing), "__array__", None))
 
 
-def hooked_module(cell: Any) -> str | None:
+def hooked_module(cell: object) -> str | None:
     """The class of a module inside the cell with hooks, which are there to see every step."""
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
         if any(vars(module).get(hooks) for hooks in HOOKS):
@@ -348,7 +347,7 @@ def hooked_module(cell: Any) -> str | None:
     return None
 
 
-def norm_over_rows(cell: Any) -> str | None:
+def norm_over_rows(cell: object) -> str | None:
     """The class of a batch norm inside the cell that takes its statistics of the rows at hand."""
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
@@ -356,7 +355,7 @@ def norm_over_rows(cell: Any) -> str | None:
     return None
 
 
-def changed_attribute(cell: Any, before: dict[str, CellFingerprint]) -> str | None:
+def changed_attribute(cell: object, before: dict[str, CellFingerprint]) -> str | None:
     """The first attribute of the cell that is not what it was."""
     after = anatomies(cell)
     for name in {**before, **after}:
@@ -365,7 +364,7 @@ def changed_attribute(cell: Any, before: dict[str, CellFingerprint]) -> str | No
     return None
 
 
-def anatomies(cell: Any) -> dict[str, CellFingerprint]:
+def anatomies(cell: object) -> dict[str, CellFingerprint]:
     """Every attribute of a cell as it is now, and its class."""
     parts = dict(watched(cell))
     return {

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import weakref
 from functools import partial
-from typing import Any
 
 _numbers = itertools.count(1)
-_given: dict[int, tuple[weakref.ref[Any], int]] = {}
+_given: dict[int, tuple[weakref.ref[object], int]] = {}
 
 
-def serial_number(thing: Any) -> int | None:
+def serial_number(thing: object) -> int | None:
     """The number of an object; None for one that cannot be watched until its end, such as a list."""
     known = _given.get(id(thing))
     if known is not None and known[0]() is thing:
@@ -24,7 +23,7 @@ def serial_number(thing: Any) -> int | None:
     return number
 
 
-def _forget(place: int, number: int, _: Any) -> None:
+def _forget(place: int, number: int, _: object) -> None:
     # Another may have been given its place already.
     if place in _given and _given[place][1] == number:
         del _given[place]

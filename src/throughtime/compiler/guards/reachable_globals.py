@@ -9,7 +9,6 @@ import sysconfig
 import types
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 _PACKAGES = frozenset({"throughtime", "torch", "numpy", "builtins"})
 _FOREIGN = sys.stdlib_module_names | _PACKAGES
@@ -47,14 +46,14 @@ def is_installed(function: types.FunctionType) -> bool:
     return function.__code__.co_filename.startswith(_INSTALLED)
 
 
-def named_by(function: types.FunctionType) -> list[tuple[str, Any]]:
+def named_by(function: types.FunctionType) -> list[tuple[str, object]]:
     """Objects that a function can get at by the names in it: `FAST`, `modes.FAST`, `MODES["fast"]`, `Mode.FAST.inner`.
 
     Also what functions that it calls by name can get at. Nothing in the packages that a step is written with.
     """
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, object]] = []
     seen: set[int] = set()
-    waiting: list[tuple[str, Any, int]] = [("", function, 0)]
+    waiting: list[tuple[str, object, int]] = [("", function, 0)]
     attributes = _attribute_names(function.__code__)
     while waiting and len(found) < _MOST:
         path, thing, depth = waiting.pop(0)
@@ -68,7 +67,7 @@ def named_by(function: types.FunctionType) -> list[tuple[str, Any]]:
     return found
 
 
-def _below(thing: Any, attributes: frozenset[str]) -> list[tuple[Any, Any]]:
+def _below(thing: object, attributes: frozenset[str]) -> list[tuple[object, object]]:
     if isinstance(thing, types.FunctionType):
         names = thing.__globals__
         return [(name, names[name]) for name in global_names(thing.__code__) if name in names]
@@ -80,7 +79,7 @@ def _below(thing: Any, attributes: frozenset[str]) -> list[tuple[Any, Any]]:
     return [(name, inspect.getattr_static(thing, name, None)) for name in sorted(attributes)]
 
 
-def _is_foreign(thing: Any) -> bool:
+def _is_foreign(thing: object) -> bool:
     """Whether something is of a kind that nobody compares by identity, or belongs to a package that is not a user's."""
     if isinstance(thing, types.ModuleType):
         return thing.__name__.partition(".")[0] in _FOREIGN

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from throughtime._torch_internals import OpOverload
+from throughtime.compiler.ir.ops import Operation, name_of, operation_of
+
+Argument: TypeAlias = Any
+"""An argument of a node: a value, a number, `ROWS`, a dtype, None, or nested tuples, lists and dicts of these."""
 
 
 class Rows:
@@ -18,7 +22,7 @@ class Rows:
     def __repr__(self) -> str:
         return "n"
 
-    def __deepcopy__(self, _: Any) -> Rows:
+    def __deepcopy__(self, _: object) -> Rows:
         return self
 
 
@@ -99,23 +103,19 @@ class Value:
         return stream.movedim(0, axis) if axis else stream
 
 
-# Pointwise, though torch does not say so before 2.13.
-_UNTAGGED = frozenset({"leaky_relu", "leaky_relu_backward"})
-
-
 @dataclass(eq=False)
 class Node:
     """`results = target(*args, **kwargs)`; values among the arguments stand for themselves, ROWS for a number."""
 
     target: OpOverload
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Argument, ...]
+    kwargs: dict[str, Argument]
     results: tuple[Value, ...]
 
     @property
     def values(self) -> list[Value]:
         """The values among the arguments, in order."""
-        return list(values_in((self.args, tuple(self.kwargs.values()))))
+        return values_in((self.args, self.kwargs))
 
     @property
     def result(self) -> Value:
@@ -125,8 +125,18 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The operation's name without its overload: `mm`."""
-        return str(self.target.overloadpacket.__name__)
+        """The name of the operation in the operation table: `mm`, without its overload."""
+        return name_of(self.target)
+
+    @property
+    def title(self) -> str:
+        """The name of the operation for messages: `aten.mm`, or that of a user's library."""
+        return f"{self.target.namespace}.{self.target.overloadpacket.__name__}"
+
+    @property
+    def operation(self) -> Operation:
+        """The line of the operation table."""
+        return operation_of(self.target)
 
     @property
     def is_random(self) -> bool:
@@ -135,22 +145,14 @@ class Node:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether every element of the result comes from the elements at its own place.
-
-        The gradients of pointwise operations are of that kind too, though torch does not tag them so.
-        """
-        if torch.Tag.pointwise in self.target.tags or self.name in _UNTAGGED:
-            return True
-        forward = getattr(torch.ops.aten, self.name.removesuffix("_backward"), None)
-        if forward is None or not self.name.endswith("_backward"):
-            return False
-        return any(torch.Tag.pointwise in getattr(forward, name).tags for name in forward.overloads())
+        """Whether every element of the result comes from the elements at its own place."""
+        return self.operation.is_pointwise
 
     def has_arg(self, name: str) -> bool:
         """Whether the operation's schema has an argument of this name."""
         return any(argument.name == name for argument in self.target._schema.arguments)
 
-    def arg(self, name: str) -> Any:
+    def arg(self, name: str) -> Argument:
         """An argument by the name it has in the operation's schema, its default if it was left out."""
         for position, argument in enumerate(self.target._schema.arguments):
             if argument.name == name:
@@ -210,7 +212,7 @@ class Graph:
         return "\n".join(map(str, self.nodes))
 
 
-def _numbers_in(tree: Any) -> Iterator[int]:
+def _numbers_in(tree: Argument) -> Iterator[int]:
     if isinstance(tree, int):
         yield tree
     elif isinstance(tree, tuple | list):
@@ -220,18 +222,25 @@ def _numbers_in(tree: Any) -> Iterator[int]:
         yield from _numbers_in(tuple(tree.values()))
 
 
-def values_in(tree: Any) -> Iterator[Value]:
-    """The values in nested tuples, lists and dicts."""
+def values_in(tree: Argument) -> list[Value]:
+    """The values in nested tuples, lists and dicts, in order."""
+    found: list[Value] = []
+    _collect(tree, found)
+    return found
+
+
+def _collect(tree: Argument, found: list[Value]) -> None:
     if isinstance(tree, Value):
-        yield tree
+        found.append(tree)
     elif isinstance(tree, tuple | list):
         for part in tree:
-            yield from values_in(part)
+            _collect(part, found)
     elif isinstance(tree, dict):
-        yield from values_in(tuple(tree.values()))
+        for part in tree.values():
+            _collect(part, found)
 
 
-def map_values(change: Callable[[Value], Any], tree: Any) -> Any:
+def map_values(change: Callable[[Value], Argument], tree: Argument) -> Argument:
     """The same nested tuples, lists and dicts with every value changed."""
     if isinstance(tree, Value):
         return change(tree)

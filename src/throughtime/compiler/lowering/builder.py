@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 import torch
 
 from throughtime.compiler.errors import Uncompilable
-from throughtime.compiler.ir.graph import Value
+from throughtime.compiler.ir.graph import Argument, Value
 from throughtime.compiler.ir.loop_ir import DTYPES, Carry, LoopProgram, Matrix, Op, Operand, Row
 from throughtime.compiler.ir.sections import Loop
 from throughtime.compiler.ir.strided_view import StridedView
@@ -168,14 +167,14 @@ class Lowering:
             row = self.emit(kind, row, *group, width=width, dtype=row.dtype, name="" if reduced else name)
         return row
 
-    def operand(self, arg: Any, like: Value, dtype: torch.dtype) -> Operand:
+    def operand(self, arg: Argument, like: Value, dtype: torch.dtype) -> Operand:
         """A value or a number as an argument of a pointwise operation that gives `like`."""
         if not isinstance(arg, Value):
             number: float = arg
             return number
         return self.broadcast(self.cast_row(self.row(arg), dtype), shape_in(arg, like), like.row_shape)
 
-    def formula(self, arg: Any, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Any:
+    def formula(self, arg: Argument, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Argument:
         """A value as something to compute with; of its own shape, or of another."""
         if not isinstance(arg, Value):
             return arg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 
@@ -24,6 +24,10 @@ class Emitter(Protocol):
         """A row of some shape reduced over some of its axes."""
 
 
+Term: TypeAlias = "Decomposition | float"
+"""What a formula computes with."""
+
+
 class Decomposition:
     """A row of some shape that can be computed with as with a number: what is done with it is written down."""
 
@@ -31,12 +35,12 @@ class Decomposition:
         self._emitter = emitter
         self.row, self.shape = row, shape
 
-    def apply(self, kind: str, *others: Any, reverse: bool = False, dtype: torch.dtype | None = None) -> Decomposition:
+    def apply(self, kind: str, *others: Term, reverse: bool = False, dtype: torch.dtype | None = None) -> Decomposition:
         """A pointwise operation on this row and others, or numbers."""
         terms = (self, *others)[:: -1 if reverse else 1]
         return self._pointwise(kind, terms, dtype or self.row.dtype)
 
-    def _pointwise(self, kind: str, terms: Sequence[Any], dtype: torch.dtype) -> Decomposition:
+    def _pointwise(self, kind: str, terms: Sequence[Term], dtype: torch.dtype) -> Decomposition:
         shape = torch.broadcast_shapes(*(term.shape for term in terms if isinstance(term, Decomposition)))
         args = [
             self._emitter.broadcast(term.row, term.shape, shape) if isinstance(term, Decomposition) else term
@@ -53,38 +57,38 @@ class Decomposition:
         """The mean over some axes."""
         return self.reduce("sum", axes) * (1.0 / math.prod(self.shape[axis] for axis in axes))
 
-    def where(self, condition: Decomposition, other: Any) -> Decomposition:
+    def where(self, condition: Decomposition, other: Term) -> Decomposition:
         """This row where the condition holds, else the other."""
         return self._pointwise("where", (condition, self, other), self.row.dtype)
 
-    def __add__(self, other: Any) -> Decomposition:
+    def __add__(self, other: Term) -> Decomposition:
         return self.apply("add", other)
 
-    def __sub__(self, other: Any) -> Decomposition:
+    def __sub__(self, other: Term) -> Decomposition:
         return self.apply("sub", other)
 
     def __rsub__(self, other: float) -> Decomposition:
         return self.apply("sub", other, reverse=True)
 
-    def __mul__(self, other: Any) -> Decomposition:
+    def __mul__(self, other: Term) -> Decomposition:
         return self.apply("mul", other)
 
-    def __truediv__(self, other: Any) -> Decomposition:
+    def __truediv__(self, other: Term) -> Decomposition:
         return self.apply("div", other)
 
     def __neg__(self) -> Decomposition:
         return self.apply("neg")
 
-    def __gt__(self, other: Any) -> Decomposition:
+    def __gt__(self, other: Term) -> Decomposition:
         return self.apply("gt", other, dtype=torch.bool)
 
-    def __lt__(self, other: Any) -> Decomposition:
+    def __lt__(self, other: Term) -> Decomposition:
         return self.apply("lt", other, dtype=torch.bool)
 
-    def __le__(self, other: Any) -> Decomposition:
+    def __le__(self, other: Term) -> Decomposition:
         return self.apply("le", other, dtype=torch.bool)
 
-    def __ge__(self, other: Any) -> Decomposition:
+    def __ge__(self, other: Term) -> Decomposition:
         return self.apply("ge", other, dtype=torch.bool)
 
     __radd__, __rmul__ = __add__, __mul__
@@ -100,7 +104,7 @@ def _both(one: Decomposition, other: Decomposition) -> Decomposition:
     return one.apply("logical_and", other, dtype=torch.bool)
 
 
-def _clamp(x: Decomposition, low: Any = None, high: Any = None) -> Decomposition:
+def _clamp(x: Decomposition, low: Term | None = None, high: Term | None = None) -> Decomposition:
     x = x if low is None else x.maximum(low)
     return x if high is None else x.minimum(high)
 
@@ -269,7 +273,4 @@ COMPOSITES: dict[str, Callable[..., Decomposition]] = {
     "_softmax_backward_data": _softmax_backward,
     "_log_softmax_backward_data": _log_softmax_backward,
 }
-ALONG_FEATURES = frozenset(
-    {"_softmax", "_safe_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
-)
-"""Composites with a reduction along one dimension."""
+"""Formulas by the name of the operation, for `lowering="composite"` and `"composite_along_dim"`."""

@@ -187,7 +187,7 @@ def _view(lowering: Lowering, node: Node) -> Row:
     source, result = node.args[0], node.result
     ahead = [math.prod(value.row_shape[: value.row_axis]) for value in (source, result)]
     if not source.has_rows or not result.has_rows or ahead[0] != ahead[1] or source.row_size != result.row_size:
-        raise Uncompilable(f"aten.{node.name} moves or repeats features")
+        raise Uncompilable(f"{node.title} moves or repeats features")
     return lowering.row(source)
 
 
@@ -203,16 +203,17 @@ def _expand(lowering: Lowering, node: Node) -> Row:
 
 
 LAYOUT_RULES: dict[str, Rule] = {
-    "slice": _slice,
-    "select": _select,
-    **dict.fromkeys(("permute", "transpose", "t"), _permute),
+    "cat": _cat,
+    "expand": _expand,
     "flip": _flip,
+    "pad": _pad,
+    "permute": _permute,
     "repeat": _repeat,
     "roll": _roll,
-    "constant_pad_nd": _pad,
-    "cat": _cat,
+    "scatter": _scatter,
+    "select": _select,
+    "slice": _slice,
     "stack": _stack,
-    **dict.fromkeys(("slice_scatter", "select_scatter"), _scatter),
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _view),
-    "expand": _expand,
+    "view": _view,
 }
+"""By the name that the `lowering` column of the operation table has."""

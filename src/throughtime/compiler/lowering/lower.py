@@ -50,10 +50,10 @@ def is_lowerable(node: Node) -> bool:
 def _lower(lowering: Lowering, node: Node) -> None:
     rule = rule_for(node)
     if rule is None:
-        raise Uncompilable(f"aten.{node.name} is not in the vocabulary of row programs")
+        raise Uncompilable(f"{node.title} is not in the vocabulary of row programs")
     results = rule(lowering, node)
     for value, row in zip(node.results, results if isinstance(results, tuple) else (results,), strict=False):
         if row is not None:
             if row.width != value.row_size or row.dtype != value.dtype:
-                raise Uncompilable(f"aten.{node.name} gives {value.described}, of which row programs know nothing")
+                raise Uncompilable(f"{node.title} gives {value.described}, of which row programs know nothing")
             lowering.define(value, row)

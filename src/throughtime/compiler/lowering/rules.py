@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import Node, Value
-from throughtime.compiler.ir.loop_ir import BINARY, COMPARISONS, UNARY, Row
+from throughtime.compiler.ir.loop_ir import BINARY, COMPARISONS, Row
 from throughtime.compiler.ir.strided_view import StridedView
 from throughtime.compiler.lowering.builder import Lowering, shape_in
-from throughtime.compiler.lowering.decompositions import ALONG_FEATURES, COMPOSITES, layer_norm, layer_norm_backward
+from throughtime.compiler.lowering.decompositions import COMPOSITES, layer_norm, layer_norm_backward
 from throughtime.compiler.lowering.layout_rules import LAYOUT_RULES, Rule, features_axis
 
 
 def rule_for(node: Node) -> Rule | None:
-    """The rule for a node, if there is one."""
-    return RULES.get(node.name) or (_same_name if node.name in UNARY or node.name in BINARY else None)
+    """The rule for a node, if the operation table has one."""
+    name = node.operation.lowering
+    return None if name is None else LOWERING_RULES[name]
 
 
 def _computing_dtype(node: Node) -> torch.dtype:
@@ -43,7 +43,7 @@ def _same_name(lowering: Lowering, node: Node) -> Row:
     for option in node.target._schema.arguments[count:]:
         # Whatever else an operation can be told, such as how to round, is beyond the words of row programs.
         if node.arg(option.name) != option.default_value:
-            raise Uncompilable(f"aten.{node.name} has {option.name}={node.arg(option.name)}")
+            raise Uncompilable(f"{node.title} has {option.name}={node.arg(option.name)}")
     return lowering.pointwise(node.name, *args, dtype=result.dtype, name=result.name)
 
 
@@ -119,7 +119,7 @@ def _cast(lowering: Lowering, node: Node) -> Row:
     return lowering.cast_row(lowering.row(node.args[0]), node.result.dtype, node.result.name)
 
 
-def _made_up(lowering: Lowering, node: Node) -> Row:
+def _fill(lowering: Lowering, node: Node) -> Row:
     result = node.result
     number = {"zeros": 0, "ones": 1}.get(node.name)
     return lowering.fill(Row("", result.row_size, result.dtype), node.arg("fill_value") if number is None else number)
@@ -156,7 +156,7 @@ def _norm(lowering: Lowering, node: Node) -> Row:
         squares = (x * x).reduce("sum", axes)
         return lowering.pointwise("sqrt", squares.row, dtype=result.dtype, name=result.name)
     if order not in (1, math.inf):
-        raise Uncompilable(f"aten.{node.name} has ord={order}")
+        raise Uncompilable(f"{node.title} has ord={order}")
     kind, sizes = "sum" if order == 1 else "amax", x.abs()
     return lowering.reduce(kind, sizes.row, sizes.shape, axes, result.name)
 
@@ -200,16 +200,24 @@ def _where(lowering: Lowering, node: Node) -> Row:
 
 def _composite(lowering: Lowering, node: Node) -> Row:
     """A formula over rows, see `COMPOSITES`."""
-    dtype = node.result.dtype
-    args = list(node.args)
-    if node.name in ALONG_FEATURES:
-        if args[0].dtype != dtype:
-            raise Uncompilable(f"aten.{node.name} computes in another dtype than that of its result")
-        place = [argument.name for argument in node.target._schema.arguments].index("dim")
-        args[place] = features_axis(node.result, args[place])
+    return _formula_row(lowering, node, list(node.args))
 
-    def formula(arg: Any) -> Any:
-        return lowering.formula(arg, dtype, shape_in(arg, node.result)) if isinstance(arg, Value) else arg
+
+def _composite_along_dim(lowering: Lowering, node: Node) -> Row:
+    """A formula with a reduction along one dimension."""
+    args = list(node.args)
+    if args[0].dtype != node.result.dtype:
+        raise Uncompilable(f"{node.title} computes in another dtype than that of its result")
+    place = [argument.name for argument in node.target._schema.arguments].index("dim")
+    args[place] = features_axis(node.result, args[place])
+    return _formula_row(lowering, node, args)
+
+
+def _formula_row(lowering: Lowering, node: Node, args: Sequence[object]) -> Row:
+    def formula(arg: object) -> object:
+        if isinstance(arg, Value):
+            return lowering.formula(arg, node.result.dtype, shape_in(arg, node.result))
+        return arg
 
     options = {key: formula(arg) for key, arg in node.kwargs.items()}
     return COMPOSITES[node.name](*map(formula, args), **options).row
@@ -249,23 +257,25 @@ def _groups(source: Value, shape: Sequence[int]) -> tuple[int, int]:
     return source.row_size // math.prod(shape), math.prod(shape)
 
 
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(COMPOSITES, _composite),
-    "add": _scaled_sum,
-    "sub": _scaled_sum,
-    "mm": _mm,
-    "bmm": _bmm,
+LOWERING_RULES: dict[str, Rule] = {
     **LAYOUT_RULES,
-    **dict.fromkeys(("_to_copy", "clone"), _cast),
-    **dict.fromkeys(("zeros", "ones", "full"), _made_up),
-    **dict.fromkeys(("sum", "amax", "amin", "prod"), _reduction),
-    **dict.fromkeys(_TRUTHS, _truth),
-    "linalg_vector_norm": _norm,
+    "bmm": _bmm,
+    "cast": _cast,
+    "composite": _composite,
+    "composite_along_dim": _composite_along_dim,
+    "fill": _fill,
+    "layer_norm": _layer_norm,
+    "layer_norm_backward": _layer_norm_backward,
     "logsumexp": _logsumexp,
     "mean": _mean,
-    **dict.fromkeys(("var", "std"), _var),
+    "mm": _mm,
+    "norm": _norm,
+    "power": _power,
+    "reduction": _reduction,
+    "same_name": _same_name,
+    "scaled_sum": _scaled_sum,
+    "truth": _truth,
+    "var": _var,
     "where": _where,
-    "pow": _power,
-    "native_layer_norm": _layer_norm,
-    "native_layer_norm_backward": _layer_norm_backward,
 }
+"""By the name that the `lowering` column of the operation table has."""

@@ -7,46 +7,34 @@ totals over rows: on the rows of all steps at once, they come out already summed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from throughtime.compiler.ir.graph import Graph, Node, Value, depends_on
+from throughtime.compiler.ir.program import Adjoint, Program
 from throughtime.compiler.ir.sections import Loop, Section
 from throughtime.compiler.lowering.rules import rule_for
-from throughtime.compiler.passes.hoist import Partition, hoist, is_cheap, regroup_sums
+from throughtime.compiler.passes.hoist import Partition, hoist, is_cheap
+from throughtime.compiler.passes.regroup_sums import regroup_sums
 from throughtime.compiler.trace.trace import Trace
 
 
-@dataclass
-class Adjoint:
-    """The backward programs.
-
-    `carries` are the places in the state of those whose gradients the loop carries, `standing` of those that it needs
-    and that no step changes: after the gradients, it carries these as they are. `saved` are forward values that are
-    needed, `lagged` the states that are needed as they were before a step.
-    """
-
-    output_cotangents: list[Value | None]
-    carries: list[int]
-    standing: list[int]
-    tensor_gradients: list[Value | None]
-    input_gradients: list[Value | None]
-    invariant: Section
-    before: Section
-    loop: Loop
-    after: Section
-    saved: list[Value]
-    lagged: list[Value]
-
-    @property
-    def gradients(self) -> list[Value]:
-        """What is wanted of it, apart from the gradients of the state."""
-        return [value for value in (*self.tensor_gradients, *self.input_gradients) if value is not None]
+def add_adjoint(traced: Trace, program: Program) -> Program:
+    """The program with its backward part, if anything has a gradient; the forward loop stores what that needs."""
+    gradients = (*traced.tensor_gradients, *traced.input_gradients, *traced.state_gradients)
+    if all(gradient is None for gradient in gradients):
+        return program
+    sections = (program.drawn, program.invariant, program.before, program.loop, program.after)
+    forward = Partition(*(section.nodes for section in sections))
+    adjoint = _adjoint(traced, forward, Graph(traced.graph.nodes[traced.backward_start :]), program.name)
+    found = replace(program, adjoint=adjoint)
+    found.loop.store(found.kept)
+    return found
 
 
-def make_adjoint(traced: Trace, forward: Partition, backward: Graph, name: str) -> Adjoint:
+def _adjoint(traced: Trace, forward: Partition, backward: Graph, name: str) -> Adjoint:
     """Sort the backward part of a trace."""
     closed = _close(traced)
     available = _forward_values(forward, traced)

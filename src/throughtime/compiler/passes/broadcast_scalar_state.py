@@ -6,7 +6,7 @@ import torch
 
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler.passes.simplify import Rewriter
+from throughtime.compiler.passes.rewriter import Rewriter
 from throughtime.compiler.trace.trace import Trace
 
 aten = torch.ops.aten
@@ -48,8 +48,8 @@ def _first_backward(traced: Trace) -> int:
 
 
 def _spread_node(rewriter: Rewriter, node: Node, spread: dict[Value, tuple[Dim, ...]]) -> None:
-    if torch.Tag.pointwise not in node.target.tags and node.name != "_to_copy":
-        raise Uncompilable(f"a state without rows goes into aten.{node.name}")
+    if not node.is_pointwise:
+        raise Uncompilable(f"a state without rows goes into {node.title}")
     (result,) = node.results
     if result.row_axis not in (None, 0):
         raise Uncompilable("a state without rows meets rows that do not come first")

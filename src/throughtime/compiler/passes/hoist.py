@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
-
-from throughtime.compiler.ir.graph import Dim, Graph, Node, Value, depends_on
-from throughtime.compiler.passes.simplify import Rewriter
-
-aten = torch.ops.aten
+from throughtime.compiler.ir.graph import Graph, Node, Value, depends_on
+from throughtime.compiler.ir.ops import Kind, RecomputePolicy
+from throughtime.compiler.ir.program import Program
+from throughtime.compiler.ir.sections import Loop, Section
+from throughtime.compiler.trace.trace import Trace
 
 
 @dataclass
@@ -27,6 +26,22 @@ class Partition:
     before: list[Node]
     loop: list[Node]
     after: list[Node]
+
+
+def hoist_step(traced: Trace, program: Program) -> Program:
+    """Move the nodes of the forward loop to the sections in which they can run."""
+    loop = program.loop
+    parts = hoist(Graph(loop.nodes), traced.inputs, traced.state, traced.new_state, traced.outputs)
+    hoisted = replace(
+        program,
+        drawn=Section("drawn", parts.drawn),
+        invariant=Section("invariant", parts.invariant),
+        before=Section("before", parts.before),
+        loop=Loop.of(loop.name, parts.loop, traced.state, traced.new_state, reverse=False),
+        after=Section("after", parts.after),
+    )
+    hoisted.loop.store([*traced.outputs, *hoisted.after.takes])
+    return hoisted
 
 
 def hoist(
@@ -83,17 +98,14 @@ def _drawn(graph: Graph) -> list[Node]:
     free: set[Value] = set()
     wanted: list[Value] = []
     for node in graph.nodes:
-        if (node.is_random or node.name in _FILLED) and free.issuperset(node.values):
+        if (node.is_random or node.operation.kind is Kind.FILL) and free.issuperset(node.values):
             free.update(node.results)
             wanted += node.results if node.is_random else ()
     return graph.needed_for(wanted)
 
 
-_FILLED = frozenset({"zeros", "ones", "full", "empty"})
-
-
 def _is_made_up(node: Node) -> bool:
-    return node.name in _FILLED and not node.values and node.result.has_rows
+    return node.operation.kind is Kind.FILL and not node.values and node.result.has_rows
 
 
 def _sink(parts: Partition, carried: Sequence[Value], carried_on: Sequence[Value]) -> None:
@@ -155,85 +167,16 @@ def _narrowing(nodes: list[Node], value: Value, results: set[Value]) -> list[Nod
     return needed if wide.isdisjoint(results) and all(map(_goes_by_rows, needed)) else []
 
 
-_BY_ROWS = frozenset(
-    "bmm sum mean amax amin "
-    "view _unsafe_view reshape unsqueeze squeeze expand transpose permute slice select clone".split()
-)
-
-
 def _goes_by_rows(node: Node) -> bool:
     """Whether a node is as good a part of every step as of all of them."""
     rows = [*node.results, *(value for value in node.values if value.has_rows)]
-    return (node.is_pointwise or node.name in _BY_ROWS) and not node.is_random and all(v.row_axis == 0 for v in rows)
-
-
-_CHEAP = frozenset(
-    "add sub mul neg where slice relu eq ne lt le gt ge logical_not logical_and logical_or "
-    "view _unsafe_view reshape unsqueeze squeeze".split()
-)
+    return (node.is_pointwise or node.operation.narrows) and not node.is_random and all(v.row_axis == 0 for v in rows)
 
 
 def is_cheap(node: Node) -> bool:
     """Whether running a node again costs less than keeping its result."""
-    return node.name in _CHEAP and node.result.row_axis == 0
+    return node.operation.recompute is RecomputePolicy.ALWAYS and node.result.row_axis == 0
 
 
 def _touches(node: Node, values: set[Value]) -> bool:
     return not values.isdisjoint(node.results)
-
-
-def regroup_sums(graph: Graph, carried: Iterable[Value]) -> Rewriter:
-    """`(x @ W + h @ U) + b` becomes `(x @ W + b) + h @ U`: all terms without state come first, and leave the loop."""
-    recurrent = depends_on(graph.nodes, carried)
-    made, users = graph.producers(), graph.users()
-    rewriter = Rewriter()
-    for node in graph.nodes:
-        if not _is_sum(node) or _is_inner(node, users):
-            rewriter.keep(node)
-            continue
-        terms = [rewriter.resolve(term) for term in _terms(node, made, users)]
-        fixed = [term for term in terms if term not in recurrent]
-        whole = next((term for term in fixed if term.shape == node.result.shape), None)
-        if len(fixed) < 2 or len(fixed) == len(terms) or whole is None:
-            rewriter.keep(node)
-            continue
-        fixed.remove(whole)
-        rewriter.replace(node.result, _add_up(rewriter, [whole, *fixed, *(t for t in terms if t in recurrent)]))
-    return rewriter
-
-
-def _is_sum(node: Node) -> bool:
-    return (
-        node.target is aten.add.Tensor
-        and node.arg("alpha") == 1
-        and node.result.dtype.is_floating_point
-        and all(isinstance(arg, Value) and arg.dtype == node.result.dtype for arg in node.args[:2])
-    )
-
-
-def _is_inner(node: Node, users: dict[Value, list[Node]]) -> bool:
-    """Whether a sum is only a term of one larger sum of the same shape."""
-    used = users.get(node.result, [])
-    return len(used) == 1 and _is_sum(used[0]) and used[0].result.shape == node.result.shape
-
-
-def _terms(node: Node, made: dict[Value, Node], users: dict[Value, list[Node]]) -> list[Value]:
-    terms: list[Value] = []
-    for arg in node.args[:2]:
-        inner = made.get(arg)
-        if inner is not None and _is_sum(inner) and _is_inner(inner, users):
-            terms += _terms(inner, made, users)
-        else:
-            terms.append(arg)
-    return terms
-
-
-def _add_up(rewriter: Rewriter, terms: Sequence[Value]) -> Value:
-    total = terms[0]
-    for term in terms[1:]:
-        total = rewriter.call(aten.add.Tensor, total, term, shape=_broadcast(total, term), like=total)
-    return total
-
-
-def _broadcast(one: Value, other: Value) -> tuple[Dim, ...]:
-    return one.shape if len(one.shape) >= len(other.shape) else other.shape

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
 from throughtime.compiler.ir.graph import ROWS, Dim, Graph, Node, Value
-from throughtime.compiler.passes.simplify import Rewriter
+from throughtime.compiler.passes.rewriter import Rewriter
 
 aten = torch.ops.aten
 
-_KEEPS_NUMBERS = frozenset("unsqueeze view _unsafe_view expand _to_copy clone".split())
 _NEVER_NEGATIVE = frozenset({"argmax", "argmin"})
 
 
@@ -41,7 +39,7 @@ def _is_numbering(node: Node, numbers: set[Value]) -> bool:
     if node.name == "arange":
         start, step = (node.arg(name) if node.has_arg(name) else usual for name, usual in (("start", 0), ("step", 1)))
         return node.arg("end") is ROWS and start == 0 and step == 1
-    kept = node.name in _KEEPS_NUMBERS and node.args[0] in numbers
+    kept = node.operation.keeps_order and node.args[0] in numbers
     return kept and (node.name != "expand" or len(node.args[0].shape) == len(value.shape))
 
 
@@ -103,5 +101,4 @@ def _places(rewriter: Rewriter, index: Value, source: Value, made: dict[Value, N
 def _shaped(rewriter: Rewriter, value: Value, shape: tuple[Dim, ...]) -> Value:
     if value.shape == shape:
         return value
-    sizes: list[Any] = list(shape)
-    return rewriter.call(aten.reshape.default, value, sizes, shape=shape, like=value)
+    return rewriter.call(aten.reshape.default, value, list(shape), shape=shape, like=value)

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import torch
 
-from throughtime.compiler import ROWS, Graph, Loop, Node, Value
+from throughtime.compiler.ir.graph import ROWS, Graph, Node, Value
+from throughtime.compiler.ir.sections import Loop
+from throughtime.compiler.ir.verify import verify_graph
 
 aten = torch.ops.aten
 
@@ -42,16 +44,23 @@ class MergedMatmuls(NamedTuple):
     deep: dict[Value, list[Value]]
 
 
-def merge_matmuls(loop: Loop) -> MergedMatmuls:
-    """The loop with few, large products that are not deep."""
-    wanted = {*loop.stored, *(after for _, after in loop.carried)}
-    outside = {value for value in loop.reads if not value.has_rows}
-    joined: dict[Value, MergedMatmul] = {}
-    nodes = Graph(_join_sums(loop.nodes, wanted, outside, joined)).needed_for(wanted)
-    nodes = Graph(_join_beside(nodes, wanted, outside, joined)).needed_for(wanted)
-    deep: dict[Value, list[Value]] = {}
-    nodes = [part for node in nodes for part in _split_deep(node, {*outside, *joined}, deep)]
-    return MergedMatmuls(replace(loop, nodes=nodes), joined, deep)
+def unmerged(loop: Loop) -> MergedMatmuls:
+    """The loop with its own products."""
+    return MergedMatmuls(loop, {}, {})
+
+
+def verify_merged(original: Loop, products: MergedMatmuls) -> None:
+    """Raise a `VerificationError` unless the results come from what the original loop reads and joined matrices."""
+    given = {*original.reads, *original.found, *products.joined}
+    verify_graph(Graph(products.loop.nodes), given, _results(original))
+
+
+def _results(loop: Loop) -> set[Value]:
+    return {*loop.stored, *(after for _, after in loop.carried)}
+
+
+def _matrices(products: MergedMatmuls) -> set[Value]:
+    return {*products.joined, *(value for value in products.loop.reads if not value.has_rows)}
 
 
 def _is_product(node: Node | None, outside: set[Value]) -> bool:
@@ -63,6 +72,31 @@ def _is_sum(node: Node) -> bool:
     if node.target is not aten.add.Tensor or node.arg("alpha") != 1 or len(node.result.shape) != 2:
         return False
     return all(isinstance(arg, Value) and arg.shape == node.result.shape for arg in node.args[:2])
+
+
+def merge_summed_matmuls(products: MergedMatmuls) -> MergedMatmuls:
+    """`a @ A + b @ B` becomes `[a b] @ [A; B]`."""
+    loop, joined = products.loop, dict(products.joined)
+    wanted = _results(loop)
+    nodes = Graph(_join_sums(loop.nodes, wanted, _matrices(products), joined)).needed_for(wanted)
+    return products._replace(loop=replace(loop, nodes=nodes), joined=joined)
+
+
+def merge_parallel_matmuls(products: MergedMatmuls) -> MergedMatmuls:
+    """`a @ A` and `a @ B` become slices of `a @ [A B]`."""
+    loop, joined = products.loop, dict(products.joined)
+    wanted = _results(loop)
+    outside = {value for value in loop.reads if not value.has_rows} - set(joined)
+    nodes = Graph(_join_beside(loop.nodes, wanted, outside, joined)).needed_for(wanted)
+    return products._replace(loop=replace(loop, nodes=nodes), joined=joined)
+
+
+def split_deep_matmuls(products: MergedMatmuls) -> MergedMatmuls:
+    """Split-K: a product with many more features than columns becomes a sum of several."""
+    loop, deep = products.loop, dict(products.deep)
+    outside = _matrices(products)
+    nodes = [part for node in loop.nodes for part in _split_deep(node, outside, deep)]
+    return products._replace(loop=replace(loop, nodes=nodes), deep=deep)
 
 
 def _join_sums(

@@ -14,7 +14,9 @@ from itertools import accumulate
 
 import torch
 
-from throughtime.compiler import ROWS, Adjoint, Loop, Node, Program, Value
+from throughtime.compiler.ir.graph import ROWS, Node, Value
+from throughtime.compiler.ir.program import Adjoint, Program
+from throughtime.compiler.ir.sections import Loop
 
 aten = torch.ops.aten
 

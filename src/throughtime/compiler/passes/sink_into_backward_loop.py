@@ -1,19 +1,22 @@
-"""What a backward kernel computes on its way for those who come after it.
+"""Epilogue fusion: pointwise work after the backward loop moves into the loop.
 
-Gradients of parameters are sums over the rows of all steps, taken when the backward loop is over. What is summed up
-often is made of what a step of that loop has at hand, `r * h` in a GRU: the loop stores it. To compute it afterwards
-would mean to read everything again, and to copy states as they were at the step before.
+Gradients of parameters are sums over the rows of all steps, taken after the backward loop. Their operands are often
+pointwise in values that a step of that loop reads anyway, such as `r * h` in a GRU: then the loop computes and stores
+them. After the loop, torch would read everything again and copy the states of the previous steps.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from throughtime.compiler import Adjoint, Graph, Loop, Node, Program, Section, Value, is_lowerable
+from throughtime.compiler.ir.graph import Graph, Node, Value
+from throughtime.compiler.ir.program import Adjoint, Program
+from throughtime.compiler.ir.sections import Loop, Section
+from throughtime.compiler.lowering.lower import is_lowerable
 
 
 def sink_into_backward_loop(program: Program) -> Program:
-    """The same program, with such work in the backward loop; it may be more than a backend has words for."""
+    """The program with such work in the backward loop. A backend may not be able to lower that loop any more."""
     adjoint = program.adjoint
     if adjoint is None:
         return program
@@ -21,14 +24,17 @@ def sink_into_backward_loop(program: Program) -> Program:
     chosen = set(map(id, movable))
     left = [node for node in adjoint.after.nodes if id(node) not in chosen]
     wanted = {*adjoint.gradients, *(value for node in left for value in node.values)}
-    # A part of a row is found where it lies: only what is computed is worth its place.
+    # A slice of a row is read in place: only computed values are worth storing.
     found = [value for node in movable if node.is_pointwise for value in node.results if value in wanted]
     if not found:
         return program
     others = [node for node in adjoint.after.nodes if set(found).isdisjoint(node.results)]
     after = Section(adjoint.after.name, Graph(others).needed_for(adjoint.gradients))
     needed = {*after.takes, *adjoint.gradients}
-    nodes = [*adjoint.loop.nodes, *Graph(movable).needed_for(found)]
+    # Cheap nodes may be in both sections.
+    inside = set(adjoint.loop.gives)
+    moved = [node for node in Graph(movable).needed_for(found) if inside.isdisjoint(node.results)]
+    nodes = [*adjoint.loop.nodes, *moved]
     loop: Loop = replace(adjoint.loop, nodes=nodes, stored=[])
     loop.store([value for value in (*adjoint.loop.stored, *found) if value in needed])
     changed: Adjoint = replace(adjoint, loop=loop, after=after)
@@ -36,7 +42,7 @@ def sink_into_backward_loop(program: Program) -> Program:
 
 
 def _movable(program: Program, adjoint: Adjoint) -> list[Node]:
-    """What follows the loop, row by row and without a product, from what a step can read."""
+    """Nodes after the loop that work row by row, without a product, on values that a step can read."""
     loop = adjoint.loop
     there: set[Value] = {*program.inputs, *adjoint.saved, *adjoint.lagged, *loop.gives, *loop.found}
     there |= {*adjoint.before.gives, *(value for value in adjoint.output_cotangents if value is not None)}

@@ -50,16 +50,13 @@ def unfold_rows(traced: Trace) -> None:
 
 def _rule_for(node: Node) -> Rule:
     """The rule for an operation on folded rows."""
-    if node.is_pointwise or node.name in _POINTWISE:
+    if node.operation.rows == "pointwise":
         return _pointwise
     rule = RULES.get(node.name)
     if rule is None:
         refuse(node, "is not known to treat them separately")
     assert rule is not None
     return rule
-
-
-_POINTWISE = frozenset("clone _to_copy bernoulli uniform normal_functional hardswish hardswish_backward mish".split())
 
 
 def _pointwise(unfolding: Unfolding, node: Node) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from throughtime.compiler.errors import Uncompilable
-from throughtime.compiler.ir.graph import ROWS, Dim, Folded, Node, Value, map_values
-from throughtime.compiler.passes.simplify import Rewriter
+from throughtime.compiler.ir.graph import ROWS, Argument, Dim, Folded, Node, Value, map_values
+from throughtime.compiler.passes.rewriter import Rewriter
 
 aten = torch.ops.aten
 
@@ -91,7 +90,7 @@ class Unfolding:
         assert axis is not None
         self._alike[old] = lambda order: Unfolded(make(order), axis, order)
 
-    def again(self, node: Node, order: Order, values: dict[Value, Value], **changed: Any) -> None:
+    def again(self, node: Node, order: Order, values: dict[Value, Value], **changed: Argument) -> None:
         """The same operation on other values, with some arguments changed, which are called as in its schema."""
         names = [argument.name for argument in node.target._schema.arguments]
         args, kwargs = map_values(lambda value: values.get(value) or self.plain(value), (node.args, node.kwargs))
@@ -141,4 +140,4 @@ def size_ahead(shape: Sequence[Dim]) -> int:
 
 def refuse(node: Node, what: str) -> None:
     """Raise `Uncompilable`."""
-    raise Uncompilable(f"it folds the rows of a batch into another dimension, where aten.{node.name} {what}")
+    raise Uncompilable(f"it folds the rows of a batch into another dimension, where {node.title} {what}")

@@ -90,7 +90,7 @@ class CallLog(TorchFunctionMode):
             return self.described((tree.start, tree.stop, tree.step))
         return tree
 
-    def note(self, function: Any, given: Any, arguments: Any, results: Any) -> None:
+    def note(self, function: object, given: object, arguments: object, results: object) -> None:
         """Write a call down; all that it was given and has returned has now been seen there."""
         for place, leaf in enumerate([*_leaves(arguments), None, *_leaves(results)]):
             if isinstance(leaf, TracedTensor):
@@ -145,7 +145,7 @@ def _is_one(seen: Seen, other: Seen) -> bool:
 COMPARED = (bool, float, complex, str, bytes, torch.dtype, torch.device, torch.memory_format, torch.layout)
 
 
-def _leaves(tree: Any) -> Iterator[Any]:
+def _leaves(tree: object) -> Iterator[object]:
     if isinstance(tree, tuple | list):
         for part in tree:
             yield from _leaves(part)

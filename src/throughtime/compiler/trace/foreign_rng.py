@@ -18,7 +18,7 @@ _SEEDING = frozenset({"manual_seed", "seed", "set_state", "graphsafe_set_state"}
 
 
 @contextlib.contextmanager
-def foreign_randomness(kept: Sequence[Any]) -> Iterator[None]:
+def foreign_randomness(kept: Sequence[object]) -> Iterator[None]:
     """Python's and numpy's random numbers would be frozen into the trace: whoever draws some is refused."""
     sources = [random, *(thing for thing in kept if is_generator(thing))]
     if "numpy.random" in sys.modules:

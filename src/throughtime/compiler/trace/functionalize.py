@@ -9,18 +9,18 @@ so gradients, and what torch refuses to differentiate, are torch's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from throughtime._torch_internals import OpOverload
 from throughtime.compiler.errors import Uncompilable
-from throughtime.compiler.ir.graph import Value
+from throughtime.compiler.ir.graph import Argument, Value
 
 aten = torch.ops.aten
 
 Shape = tuple[int, ...]
-Emit = Callable[[OpOverload, tuple[Any, ...], Shape, torch.dtype], Value]
+Emit = Callable[[OpOverload, tuple[Argument, ...], Shape, torch.dtype], Value]
 """`emit(operation, arguments, shape, dtype)`: writes an operation into the graph and gives its result."""
 
 
@@ -28,7 +28,7 @@ class View(NamedTuple):
     """How a tensor looks into another: an operation that gives a view, its arguments after the tensor, both shapes."""
 
     func: OpOverload
-    args: tuple[Any, ...]
+    args: tuple[Argument, ...]
     outer: Shape
     shape: Shape
 
@@ -54,24 +54,24 @@ class View(NamedTuple):
         return str(self.func.overloadpacket.__name__)
 
 
-Scatter = Callable[[View, Value, Value], tuple[OpOverload, tuple[Any, ...]]]
+Scatter = Callable[[View, Value, Value], tuple[OpOverload, tuple[Argument, ...]]]
 
 
 def _scattered(func: OpOverload) -> Scatter:
     return lambda view, whole, piece: (func, (whole, piece, *view.args))
 
 
-def _reshaped(view: View, _: Value, piece: Value) -> tuple[OpOverload, tuple[Any, ...]]:
+def _reshaped(view: View, _: Value, piece: Value) -> tuple[OpOverload, tuple[Argument, ...]]:
     return aten.reshape.default, (piece, list(view.outer))
 
 
-def _permuted_back(view: View, _: Value, piece: Value) -> tuple[OpOverload, tuple[Any, ...]]:
+def _permuted_back(view: View, _: Value, piece: Value) -> tuple[OpOverload, tuple[Argument, ...]]:
     count = len(view.outer)
     order = [dim % count for dim in view.args[0]]
     return aten.permute.default, (piece, [order.index(dim) for dim in range(count)])
 
 
-def _transposed_back(view: View, _: Value, piece: Value) -> tuple[OpOverload, tuple[Any, ...]]:
+def _transposed_back(view: View, _: Value, piece: Value) -> tuple[OpOverload, tuple[Argument, ...]]:
     return view.func, (piece, *view.args)
 
 
@@ -128,7 +128,7 @@ class Memory:
         self.constant = False
 
 
-def written_by(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def written_by(func: OpOverload, args: Sequence[Argument], kwargs: dict[str, Argument]) -> list[Argument]:
     """The arguments that an operation writes to."""
     found = []
     for place, argument in enumerate(func._schema.arguments):
@@ -138,8 +138,8 @@ def written_by(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 def out_of_place(
-    func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[OpOverload, list[Any], dict[str, Any]] | None:
+    func: OpOverload, args: Sequence[Argument], kwargs: dict[str, Argument]
+) -> tuple[OpOverload, list[Argument], dict[str, Argument]] | None:
     """The operation that computes what `func` writes, and its arguments; None if there is none."""
     name = func.overloadpacket.__name__
     if name in _OTHER_MEMORY:
@@ -164,11 +164,11 @@ _OTHER_MEMORY = frozenset({"set_", "resize_", "resize_as_", "as_strided_", "deta
 _UNLIKE = {"normal_": "normal_functional", "_index_put_impl_": "index_put"}
 
 
-def _named(name: str) -> Any:
+def _named(name: str) -> Argument:
     return getattr(aten, name, None)
 
 
-def _overload(packet: Any, wanted: Sequence[tuple[str, Any]]) -> OpOverload | None:
+def _overload(packet: Argument, wanted: Sequence[tuple[str, Argument]]) -> OpOverload | None:
     """The overload that changes nothing and takes these arguments."""
     for name in () if packet is None else packet.overloads():
         found: OpOverload = getattr(packet, name)

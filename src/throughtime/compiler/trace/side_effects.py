@@ -32,7 +32,7 @@ Undo = Callable[[], bool]
 
 
 @contextlib.contextmanager
-def side_effects_undone(cell: Any) -> Iterator[None]:
+def side_effects_undone(cell: object) -> Iterator[None]:
     """What the cell holds, and what its functions see, is afterwards what it was before."""
     undo: list[Undo] = []
     CellFingerprint(cell, lambda thing: undo.extend(_ways_back(thing))).end_visits()
@@ -50,7 +50,7 @@ class OutsideState:
     what a step only remembers it does not change again.
     """
 
-    def __init__(self, named: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, named: Sequence[tuple[str, object]]) -> None:
         self._things = [(path, thing) for path, thing in named if _is_changeable(thing)]
         self._first = [_Entries(thing) for _, thing in self._things]
         self._is_new = True
@@ -75,12 +75,12 @@ class OutsideState:
 class _Entries:
     """What there is in a dictionary, an object, a class, or a collection at one moment."""
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self._thing = thing
         self._undo = _contents(thing) if isinstance(thing, list | deque | set) else None
         self.known: dict[Any, Any] = {} if self._undo else dict(self._now())
         # Those of them that were replaced since.
-        self.changed: set[Any] = set()
+        self.changed: set[object] = set()
 
     def _now(self) -> Any:
         return self._thing if isinstance(self._thing, dict) else vars(self._thing)
@@ -105,7 +105,7 @@ class _Entries:
             # Past the door of a frozen dataclass.
             (type if isinstance(self._thing, type) else object).__setattr__(self._thing, key, value)
 
-    def remove(self, keys: Iterable[Any]) -> None:
+    def remove(self, keys: Iterable[object]) -> None:
         for key in keys:
             if isinstance(self._thing, dict):
                 self._thing.pop(key, None)
@@ -113,7 +113,7 @@ class _Entries:
                 delattr(self._thing, key)
 
 
-def _ways_back(thing: Any) -> Iterator[Undo]:
+def _ways_back(thing: object) -> Iterator[Undo]:
     """For each part of something that can be changed, a function that undoes it; where nothing has, it does nothing."""
     if isinstance(thing, list | deque | dict | set | bytearray | array.array | np.ndarray):
         yield _contents(thing)
@@ -128,7 +128,7 @@ def _ways_back(thing: Any) -> Iterator[Undo]:
         yield from (_slot(thing, name) for name in slots_of(thing))
 
 
-def _is_changeable(thing: Any) -> bool:
+def _is_changeable(thing: object) -> bool:
     return isinstance(thing, dict | list | deque | set | type) or (is_walked(thing) and hasattr(thing, "__dict__"))
 
 
@@ -171,7 +171,7 @@ def _closed_over(cell: types.CellType) -> Undo:
     return put_back
 
 
-def _content(cell: types.CellType) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
@@ -193,7 +193,7 @@ def _class_attributes(kind: type) -> Undo:
     return put_back
 
 
-def _slot(thing: Any, name: str) -> Undo:
+def _slot(thing: object, name: str) -> Undo:
     content = getattr(thing, name, _MISSING)
 
     def put_back() -> bool:

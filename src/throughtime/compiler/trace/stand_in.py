@@ -117,7 +117,7 @@ class _StandIns:
         vars(made).update((name, self.of(part)) for name, part in watched(module) if name in attributes)
         vars(made).update((name, copy.copy(attributes[name])) for name in unwatched(module) if name in attributes)
 
-    def _blank(self, thing: Any) -> Any:
+    def _blank(self, thing: object) -> Any:
         """An object of the same class without attributes, or a copy where a class makes none."""
         try:
             return object.__new__(type(thing))

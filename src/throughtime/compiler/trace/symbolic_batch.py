@@ -114,7 +114,7 @@ class _SymbolicBatch:
 _SIZES = frozenset({"size", "sizes", "shape", "repeats", "input_sizes", "end"})
 
 
-def _has_rows(argument: Any) -> bool:
+def _has_rows(argument: object) -> bool:
     """Whether the number of rows stands somewhere in an argument."""
     return isinstance(argument, Rows | Folded) or (isinstance(argument, tuple | list) and any(map(_has_rows, argument)))
 
@@ -126,5 +126,5 @@ def _is_same_literal(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)

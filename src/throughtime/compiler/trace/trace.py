@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from throughtime._pytree import Nest
 from throughtime._torch_internals import tree_leaves, tree_map_only
+from throughtime.cells._cell_types import CellLike
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.ir.graph import Graph, Value
 from throughtime.compiler.trace.functionalize import Memory, View
 
-StepCall = Callable[[Any, Any, Any], tuple[list[Any], list[Any]]]
-"""`call(cell, inputs, state)`: the leaves of the outputs and of the new state."""
+CheckedCall = Callable[[CellLike, Nest, Nest], tuple[Nest, Nest]]
+"""A step with its results checked: from a cell, inputs and state to outputs and new state."""
+StepCall = Callable[[CellLike, Nest, Nest], tuple[list[Tensor], list[Tensor]]]
+"""The same with the leaves of its results: those of the outputs, and those of the new state."""
 
 FEW = 2
 """The smaller number of rows that a step is traced for."""
@@ -49,9 +53,9 @@ class Seen(NamedTuple):
 class Call(NamedTuple):
     """A function of torch that a step has called, what it was given, and the leaves of what it has returned."""
 
-    function: Any
+    function: object
     given: Any
-    returned: tuple[Any, ...]
+    returned: tuple[object, ...]
 
 
 @dataclass
@@ -98,12 +102,21 @@ class Trace:
     @property
     def given(self) -> list[Value]:
         """All values that no node makes."""
-        cotangents = [value for value in (*self.output_cotangents, *self.state_cotangents) if value is not None]
-        return [*self.tensors, *self.inputs, *self.state, *self.literals, *cotangents]
+        return [*self.tensors, *self.inputs, *self.state, *self.literals, *self.cotangents]
+
+    @property
+    def cotangents(self) -> list[Value]:
+        """The cotangents of outputs and new state."""
+        return [value for value in (*self.output_cotangents, *self.state_cotangents) if value is not None]
+
+    @property
+    def recurring_cotangents(self) -> list[Value]:
+        """The cotangents of the new state, which the backward loop carries."""
+        return [value for value in self.state_cotangents if value is not None]
 
     @property
     def results(self) -> list[Value]:
-        """All values that somebody wants."""
+        """All values that a program needs of the trace."""
         return [value for values in self.ended_with for value in values if value is not None]
 
     def resolve(self, change: Callable[[Value], Value]) -> None:
@@ -153,9 +166,9 @@ class Leaf:
 class StepSignature:
     """How a step is called: structures and leaves of its inputs and state."""
 
-    inputs: Any
+    inputs: Nest
     input_leaves: tuple[Leaf, ...]
-    state: Any
+    state: Nest
     state_leaves: tuple[Leaf, ...]
 
 
@@ -209,7 +222,7 @@ class TracedTensor(Tensor):
         """Whether it was made of numbers alone, none of them random."""
         return self.memory.constant
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"Traced({self.value.described})"
 
     @classmethod

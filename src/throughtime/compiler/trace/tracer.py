@@ -1,69 +1,66 @@
-"""Tracing: one step of a cell, and its gradient, written down as a step graph.
+"""Tracing: one step of a cell, and its gradient, recorded as a step graph.
 
-The step runs on a shadow of the cell with tensors that note every operation done with them. They answer questions
-about shapes but not about values, so a cell that looks at its data is found out. The step is traced twice, for two
-numbers of rows: what differs between the two is the number of rows, and must differ in nothing else. For a single row
-the cell must call the same functions; what torch does inside of them may differ.
+The step runs on a stand-in for the cell whose tensors record every operation. They have shapes but no values, so a cell
+that branches on its data is refused. The step is traced for two batch sizes: whatever differs between the two graphs is
+the batch size, and nothing else may differ. For a single row the cell must call the same functions; what torch does
+inside of them may differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from torch import Tensor
 
 from throughtime import _pytree
+from throughtime._pytree import Nest
+from throughtime.cells._cell_types import CellLike
 from throughtime.compiler.errors import Uncompilable
 from throughtime.compiler.guards.fingerprint import CellFingerprint
 from throughtime.compiler.trace.batched_matmul import RowAxes
 from throughtime.compiler.trace.call_log import check_calls
-from throughtime.compiler.trace.recorder import record
 from throughtime.compiler.trace.rerun_cell import CellRerun
 from throughtime.compiler.trace.side_effects import OutsideState
+from throughtime.compiler.trace.step_run import StepRun
 from throughtime.compiler.trace.symbolic_batch import merge
-from throughtime.compiler.trace.trace import FEW, MANY, StepSignature, Trace
+from throughtime.compiler.trace.trace import FEW, MANY, CheckedCall, StepSignature, Trace
 
 
 class Tracing:
-    """The traces of a cell's step, `call(cell, inputs, state) -> (outputs, state)`, which is checked.
+    """The traces of the step of a cell.
 
     With `keep_states` the new states are outputs as well, after those of the cell.
     """
 
     def __init__(
         self,
-        cell: Any,
-        anatomy: CellFingerprint,
+        cell: CellLike,
+        fingerprint: CellFingerprint,
         signature: StepSignature,
-        call: Callable[[Any, Any, Any], tuple[Any, Any]],
+        call: CheckedCall,
         *,
         differentiate: bool,
         keep_states: bool,
     ) -> None:
-        def step(stand_in: Any, inputs: Any, state: Any) -> tuple[list[Any], list[Any]]:
+        def step(stand_in: CellLike, inputs: Nest, state: Nest) -> tuple[list[Tensor], list[Tensor]]:
             outputs, new_state = map(_pytree.flatten, call(stand_in, inputs, state))
             return [*outputs, *new_state] if keep_states else outputs, new_state
 
         self.replay = CellRerun(signature, step)
-        outside = OutsideState(anatomy.named)
-
-        # It holds nothing that holds this: the cell must not wait for the garbage collector.
-        def run(rows: int, axes: RowAxes) -> Trace:
-            return record(cell, anatomy, signature, step, rows, axes, differentiate=differentiate, outside=outside)
-
-        self._run = run
-        sizes = {size for tensor in anatomy.tensors for size in tensor.shape}
+        # It refers to nothing that refers to this object: the cell must not wait for the garbage collector.
+        outside = OutsideState(fingerprint.named)
+        self._run = StepRun(cell, fingerprint, signature, step, outside, differentiate=differentiate).trace
+        sizes = {size for tensor in fingerprint.tensors for size in tensor.shape}
         sizes.update(size for leaf in (*signature.input_leaves, *signature.state_leaves) for size in leaf.shape or ())
         self._trace_twice(sizes)
 
     def _trace_twice(self, sizes: set[int]) -> None:
-        """Trace for few rows and for many, a number that no size in the cell has: rows are known by it."""
+        """Trace for few rows and for many: a size that nothing else in the cell has, so it tells the batch axis."""
         many = next((rows for rows in MANY if rows not in sizes), None)
         if many is None:
             raise Uncompilable(f"its sizes leave no number of rows to trace it for: {len(MANY)} were tried")
-        # Many rows first: `RowAxes` learns which axis is that of the rows from its size, and any axis may be 2 long.
+        # Many rows first: `RowAxes` finds the batch axis by its size, and any axis may have size 2.
         self._axes = RowAxes()
         self._many, self._few = (self._run(rows, self._axes) for rows in (many, FEW))
-        # What the step computes from may have that size by chance, too: its other trace tells.
+        # A value inside of the step may have that size by chance: the other trace shows it.
         if many in self._few.graph.numbers():
             self._trace_twice({many, *sizes, *self._few.graph.numbers()})
 
@@ -72,7 +69,7 @@ class Tracing:
         return merge(self._few, self._many)
 
     def check_single_row(self) -> None:
-        """Raise `Uncompilable` if the step does something else for one row, where `squeeze` takes the batch away."""
+        """Raise `Uncompilable` if the step does something else for one row, where `squeeze` removes the batch axis."""
         try:
             single = self._run(1, self._axes)
         except Uncompilable as refusal:

@@ -19,9 +19,11 @@ from torch import Tensor
 
 from throughtime._text import plural
 from throughtime._torch_internals import has_saved_tensor_hooks
+from throughtime.backends.hardware_rates import BATCHED_FLOPS, BUS_BYTES, EXACT_FLOPS
 from throughtime.backends.loop_backend import LoopBackend
 from throughtime.backends.torch_codegen import Env
 from throughtime.compiler import Node, Program, Value
+from throughtime.compiler.ir.costs import product_flops
 from throughtime.layout.step_layout import StepLayout
 from throughtime.runtime.offload.recompute import Recompute, light_ones
 from throughtime.runtime.offload.transfers import OffloadQueue, is_apart, prefetch, settle
@@ -40,16 +42,9 @@ RESIDENT_BYTES = 256 * 2**20
 """The last block stays on the device, and those before it as long as they need less than this together: they are needed
 first, when nothing could be back yet."""
 
-BUS_BYTES = 55e9
-"""What the bus carries each way, bytes a second."""
-
 RELIED_ON = 0.88
 """How much of that is planned with: estimates of kernels are a little high, and who waits for the bus loses more than
 who computes something again."""
-
-FLOPS = {torch.float32: 3.4e14, torch.bfloat16: 7e14, torch.float16: 7e14}
-EXACT_FLOPS = 5e13
-"""Operations a second of large products. All of these were measured on an H200; it is their ratios that decide."""
 
 
 class SaveSet(NamedTuple):
@@ -166,16 +161,8 @@ def _row_bytes(values: Iterable[Value]) -> int:
 def _seconds(nodes: Iterable[Node]) -> float:
     """What a row takes in products that are computed for all steps at once."""
     exact = torch.get_float32_matmul_precision() == "highest"
-    rates = {**FLOPS, torch.float32: EXACT_FLOPS} if exact else FLOPS
-    return sum(_flops(node) / rates.get(node.results[0].dtype, EXACT_FLOPS) for node in nodes)
-
-
-def _flops(node: Node) -> int:
-    """Operations of a product for one row."""
-    if node.name != "mm" or not node.results[0].has_rows:
-        return 0
-    inner = node.args[0].shape[-1]
-    return 2 * node.result.row_size * (inner if isinstance(inner, int) else 1)
+    rates = {**BATCHED_FLOPS, torch.float32: EXACT_FLOPS} if exact else BATCHED_FLOPS
+    return sum(product_flops(node) / rates.get(node.results[0].dtype, EXACT_FLOPS) for node in nodes)
 
 
 def cut(counts: Sequence[int], rows: int, most: int | None) -> list[int]:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from throughtime.backends.aten.fuse_pointwise import FREE, unsupported_reason
+from throughtime.backends.aten.fuse_pointwise import unsupported_reason
 from throughtime.backends.torch_codegen import Env, SectionFunction
 from throughtime.compiler import Graph, Node, Program, Value, taken_by
-from throughtime.compiler.passes.matmul_rewrites import add_products, rewrite_matmuls
+from throughtime.compiler.ir.ops import RecomputePolicy
+from throughtime.compiler.pipeline import accumulate_in_place, optimize_section
 from throughtime.layout.previous_step import previous
 from throughtime.layout.step_layout import StepLayout
 from throughtime.runtime.offload.batched_nodes import BatchedNodes, ElementwiseScan, device_of
@@ -84,7 +85,7 @@ class Recompute:
         if not wanted or not taken <= there | {old for old, _ in carried} or (light and not all(map(_is_light, nodes))):
             return None
         products = [node for node in nodes if node.name == "mm"]
-        nodes = rewrite_matmuls(Graph(add_products(nodes, gives)).needed_for(gives), gives, on_gpu=on_gpu)
+        nodes = optimize_section(accumulate_in_place(nodes, gives), gives, on_gpu=on_gpu)
         nodes, turning = _turned(nodes) if on_gpu else (nodes, [])
         parts = _split(nodes, carried, list(dict.fromkeys(wanted)), on_gpu=on_gpu)
         return None if parts is None else cls(program, parts, walked, wanted, products, turning)
@@ -210,12 +211,12 @@ def _light_ends(nodes: list[Node]) -> set[int]:
 
 def _is_plain(node: Node) -> bool:
     """Whether units of a row have nothing to do with each other."""
-    return node.is_pointwise or node.name in FREE or node.name in ("cat", "_to_copy", "clone")
+    return node.is_pointwise or node.operation.launches_nothing or node.name in ("cat", "_to_copy", "clone")
 
 
 def _with_views(nodes: list[Node], others: list[Node]) -> list[Node]:
     """Nodes, and those of the others that are views for them: a kernel takes a part from where the whole is."""
-    views = [node for node in others if node.name in FREE and unsupported_reason([node]) is None]
+    views = [node for node in others if node.operation.launches_nothing and unsupported_reason([node]) is None]
     return [*Graph(views).needed_for(taken_by(nodes)), *nodes]
 
 
@@ -225,7 +226,9 @@ def leading_to(program: Program, wanted: Sequence[Value], there: set[Value]) -> 
 
 
 def _steps_of(program: Program) -> list[Node]:
-    return [*program.before.nodes, *program.loop.nodes, *program.after.nodes]
+    """The nodes of all sections of a step; cheap nodes may be in several sections, and are here once."""
+    nodes = (*program.before.nodes, *program.loop.nodes, *program.after.nodes)
+    return list({id(node): node for node in nodes}.values())
 
 
 def light_ones(program: Program, values: Sequence[Value], there: set[Value]) -> set[Value]:
@@ -242,10 +245,5 @@ def light_ones(program: Program, values: Sequence[Value], there: set[Value]) -> 
 
 
 def _is_light(node: Node) -> bool:
-    return node.is_pointwise or node.name in _LIGHT
-
-
-_LIGHT = frozenset(
-    "slice cat view t expand select unsqueeze squeeze permute transpose clone split split_with_sizes unbind "
-    "_to_copy sum mean amax var_mean native_layer_norm _softmax".split()
-)
+    """Whether a node costs little for a chunk of steps: no product."""
+    return node.operation.recompute is not RecomputePolicy.NEVER

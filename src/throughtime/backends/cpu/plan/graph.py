@@ -6,9 +6,9 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from throughtime.backends.cpu.plan.passes import sink_slices, start_products
 from throughtime.compiler.ir.loop_ir import REDUCTIONS, LoopProgram, Op, Row
 from throughtime.compiler.ir.strided_view import StridedView, contiguous
+from throughtime.compiler.pipeline import optimize_loop_body
 
 COPY = "copy"
 """The one operation that a loop program does not have: a row, written somewhere else."""
@@ -83,11 +83,9 @@ class PlanGraph:
 
 def build_graph(program: LoopProgram) -> PlanGraph:
     """The operations of `program` that matter to its results."""
-    wanted = {row.name for row in program.stored} | {carry.after.name for carry in program.carried}
-    ops, starts = start_products(program)
-    graph = PlanGraph(program, starts=starts)
-    fixed = wanted | {row.name for row in starts.values()}
-    for op in _needed(sink_slices(ops, fixed), wanted, starts):
+    body = optimize_loop_body(program)
+    graph = PlanGraph(program, starts=body.starts)
+    for op in _needed(body.ops, body.results, body.starts):
         if op.kind == "slice":
             _add_view(graph, op)
         elif op.kind == "strided":

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from throughtime.backends.cpu.plan.kernel_plan import KernelPlan
-from throughtime.backends.cpu.threads.partition import MULTIPLY_ADD, NUMBER, multiply_adds, numbers
+from throughtime.backends.hardware_rates import (
+    BARRIER_FACTOR,
+    CONTENTION_NANOSECONDS,
+    ELEMENT_NANOSECONDS,
+    FAR_MATRIX_NANOSECONDS,
+    MULTIPLY_ADD_NANOSECONDS,
+    NEAR_MATRIX_NANOSECONDS,
+    SHARED_BARRIER_FACTOR,
+)
+from throughtime.compiler.ir.costs import elements, multiply_adds
 from throughtime.native.threads.barrier import barrier_nanoseconds
 
-_NEAR, _FAR, _CROWDED = 0.036, 0.07, 0.004
-"""Nanoseconds for a multiply-add of however few rows, if one waits for the matrix: from a near cache, or from a far
-one, where every thread is in the way of the others."""
-_MEETING, _CROWDED_MEETING = 2.0, 3.0
-"""Times the time to meet, in the only shard and in one of several: members miss in their caches what others wrote."""
 _MOST_MEMBERS = 8
 _WORTH_MEETING = 1.1
 """How much faster several must be."""
@@ -68,15 +72,15 @@ class StepCost:
         shards, members = crew
         each = -(-rows // shards)
         is_near = self.matrix_bytes <= members * near_bytes()
-        product = (
-            max(MULTIPLY_ADD * each, _NEAR if is_near else _FAR + _CROWDED * shards * members) * self.multiply_adds
-        )
-        ahead = 0.0 if helped else MULTIPLY_ADD * each * self.ahead
-        pointwise = NUMBER * self.numbers * -(-each // members)
+        far = FAR_MATRIX_NANOSECONDS + CONTENTION_NANOSECONDS * shards * members
+        waiting = NEAR_MATRIX_NANOSECONDS if is_near else far
+        product = max(MULTIPLY_ADD_NANOSECONDS * each, waiting) * self.multiply_adds
+        ahead = 0.0 if helped else MULTIPLY_ADD_NANOSECONDS * each * self.ahead
+        pointwise = ELEMENT_NANOSECONDS * self.numbers * -(-each // members)
         return (product + ahead) / members + pointwise
 
     def _meetings(self, crew: ThreadLayout) -> float:
-        factor = _MEETING if crew.shards == 1 else _CROWDED_MEETING
+        factor = BARRIER_FACTOR if crew.shards == 1 else SHARED_BARRIER_FACTOR
         return factor * barrier_nanoseconds(crew.members) * self.stages
 
 
@@ -87,7 +91,7 @@ def step_cost_of(plan: KernelPlan) -> StepCost:
         multiply_adds=multiply_adds(program),
         matrix_bytes=sum(matrix.rows * matrix.columns * matrix.dtype.itemsize for matrix in program.matrices),
         ahead=0 if ahead is None else multiply_adds(ahead.program),
-        numbers=numbers(program),
+        numbers=elements(program),
         stages=len(plan.stages),
     )
 

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from throughtime.backends.cpu.plan.scratch_layout import BLOCK_ROWS
-from throughtime.compiler.ir.loop_ir import LoopProgram, Matrix
+from throughtime.backends.hardware_rates import ELEMENT_NANOSECONDS, MULTIPLY_ADD_NANOSECONDS
+from throughtime.compiler.ir.costs import elements, multiply_adds
+from throughtime.compiler.ir.loop_ir import LoopProgram
 from throughtime.native.threads.split_rows import STEP_COST
 
 SHARD_NANOSECONDS = 20_000
@@ -24,8 +26,6 @@ SHARD_NANOSECONDS = 20_000
 A thread of torch's team costs some microseconds if it is awake, and tens of them on a virtual machine if it has to be
 woken up. A second one gets some work from two shards of this size on.
 """
-MULTIPLY_ADD, NUMBER = 0.02, 0.2
-"""Nanoseconds for a multiply-add of a row, and for any other number."""
 PIECES = 24
 """Of a shard whose rows may be divided on the way."""
 HELP_NANOSECONDS = 25_000
@@ -39,20 +39,9 @@ HALVINGS = 2
 """How often a shard can be divided."""
 
 
-def multiply_adds(program: LoopProgram) -> int:
-    """Of one row in one step, without what runs ahead."""
-    matrices = (arg for op in program.body for arg in op.args if isinstance(arg, Matrix))
-    return sum(matrix.rows * matrix.columns for matrix in matrices)
-
-
-def numbers(program: LoopProgram) -> int:
-    """What one row has computed in one step, without what runs ahead."""
-    return sum(op.rows[0].width if op.is_in_groups else op.result.width for op in program.body if op.kind != "strided")
-
-
 def nanoseconds_of(program: LoopProgram) -> float:
     """About how long one row takes for one step."""
-    own = MULTIPLY_ADD * multiply_adds(program) + NUMBER * numbers(program)
+    own = MULTIPLY_ADD_NANOSECONDS * multiply_adds(program) + ELEMENT_NANOSECONDS * elements(program)
     return own + (0.0 if program.ahead is None else nanoseconds_of(program.ahead.program))
 
 

@@ -1,24 +1,58 @@
-"""Two passes over the operations of a program: sums start in products, slices sink through pointwise operations."""
+"""Passes of the CPU backend over a loop program: sums start in products, slices sink through pointwise operations."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from dataclasses import replace
+from typing import NamedTuple
 
-from throughtime.compiler.ir.loop_ir import POINTWISE, LoopProgram, Op, Operand, Row
+from throughtime.compiler.errors import VerificationError
+from throughtime.compiler.ir.loop_ir import POINTWISE, LoopProgram, Op, Operand, Row, verify_loop
 
 
-def start_products(program: LoopProgram) -> tuple[list[Op], dict[str, Row]]:
-    """`product + row` becomes a product whose sums start from the row, if that is in memory anyway.
+class LoopBody(NamedTuple):
+    """The operations of a loop program for the CPU: products may accumulate onto a row.
 
-    Returns the operations, and for each of these products, by the name of its result, the row that it starts from.
+    `starts` has these rows, by the name of the product's result.
     """
-    kept = {row.name for row in program.stored} | {carry.after.name for carry in program.carried}
+
+    program: LoopProgram
+    ops: list[Op]
+    starts: dict[str, Row]
+
+    @classmethod
+    def of(cls, program: LoopProgram) -> LoopBody:
+        """The operations as lowering made them."""
+        return cls(program, list(program.body), {})
+
+    @property
+    def results(self) -> set[str]:
+        """Names of the rows that a step stores or carries on."""
+        program = self.program
+        return {row.name for row in program.stored} | {carry.after.name for carry in program.carried}
+
+
+def verify_body(body: LoopBody) -> None:
+    """Raise a `VerificationError` unless the operations are a loop program, and `starts` are computed in time."""
+    verify_loop(replace(body.program, body=tuple(body.ops), ahead=None))
+    later = {op.result.name for op in body.ops}
+    for op in body.ops:
+        start = body.starts.get(op.result.name)
+        if start is not None and (op.kind != "product" or start.name in later or start.width != op.result.width):
+            raise VerificationError(f"`{op}` cannot start from {start}")
+        later.discard(op.result.name)
+
+
+def accumulate_into_products(body: LoopBody) -> LoopBody:
+    """`product + row` becomes a product that accumulates onto the row, if the row is in memory anyway."""
+    program = body.program
+    saved = body.results
     uses: defaultdict[str, int] = defaultdict(int)
     for op in program.body:
         for row in op.rows:
             uses[row.name] += 1
-    once = {name for name, count in uses.items() if count == 1} - kept
+    once = {name for name, count in uses.items() if count == 1} - saved
     befores = [carry.before for carry in program.carried]
     memory = {row.name for row in (*program.streams, *program.lagged, *program.constants, *befores)}
     ops: dict[str, Op] = {}
@@ -33,7 +67,7 @@ def start_products(program: LoopProgram) -> tuple[list[Op], dict[str, Row]]:
         ops[op.result.name] = new
         if new.kind == "product" or (new.kind == "slice" and new.rows[0].name in memory):
             memory.add(new.result.name)
-    return list(ops.values()), starts
+    return LoopBody(program, list(ops.values()), starts)
 
 
 def _product_in(op: Op, ops: dict[str, Op], free: set[str], memory: set[str]) -> tuple[Row, Row] | None:
@@ -49,8 +83,13 @@ def _product_in(op: Op, ops: dict[str, Op], free: set[str], memory: set[str]) ->
     return None
 
 
-def sink_slices(ops: list[Op], wanted: set[str]) -> list[Op]:
-    """`slice(f(x))` becomes `f(slice(x))` where `f(x)` is used in separate slices alone, so that it needs no memory."""
+def sink_slices(body: LoopBody) -> LoopBody:
+    """`slice(f(x))` becomes `f(slice(x))` where `f(x)` is used in disjoint slices only, so that it needs no memory."""
+    wanted = body.results | {row.name for row in body.starts.values()}
+    return body._replace(ops=_sunk(body.ops, wanted))
+
+
+def _sunk(ops: list[Op], wanted: set[str]) -> list[Op]:
     kept: dict[str, Op] = {}
     uses: defaultdict[str, list[Op]] = defaultdict(list)
     same: dict[str, Row] = {}
