@@ -10,7 +10,7 @@ from torch import Tensor
 from throughtime.layout.previous_step import PreviousStep
 from throughtime.native.gemm import rows_times_matrix, weight_gradient
 
-_FEW = 1 << 22
+_FEW = 1 << 21
 """Multiplications up to which torch is as fast: there is less to do before it starts."""
 _NARROW = range(2, 9)
 """Columns with which torch takes about three times as long: an eighth as many multiplications are few then."""
