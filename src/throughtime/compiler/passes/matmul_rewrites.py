@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from throughtime.compiler import ROWS, Graph, Node, Value
-from throughtime.compiler.ir.gemm_ops import OVER_ROWS, TIMES
+from throughtime.compiler.ir.gemm_ops import OVER_ROWS, PRODUCT_OVER_ROWS, TIMES
 
 aten = torch.ops.aten
 
@@ -33,7 +33,7 @@ def rewrite_matmuls(
     wanted = set(gives)
     changes = _ON_GPU if on_gpu else _ON_CPU
     if by_kernels and not any(node.is_random for node in nodes):
-        changes = (_flatten_sums, _gather_over_rows, *changes, _gather_times)
+        changes = (_flatten_sums, _gather_over_rows, *changes, _single_over_rows, _gather_times)
     for change in changes:
         nodes = Graph(change(nodes, wanted)).needed_for(wanted)
     if any(node.is_random for node in nodes):
@@ -288,6 +288,21 @@ def _as_one_operation(
 def _is_join(node: Node) -> bool:
     """Whether rows are put side by side."""
     return node.name == "cat" and node.arg("dim") == 1
+
+
+def _single_over_rows(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """Products that sum over rows and are left: no part of a join, which torch makes in their places."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+    changed = []
+    for node in nodes:
+        pair = _over_rows(made, node.results[0])
+        is_joined = any(user.name == "cat" for user in users.get(node.results[0], []))
+        if pair is None or is_joined or pair[1].row_size < _NARROWEST or {one.dtype for one in pair} not in _PLAIN:
+            changed.append(node)
+        else:
+            changed.append(Node(PRODUCT_OVER_ROWS, pair, {}, node.results))
+    return changed
 
 
 def _gather_times(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
