@@ -11,7 +11,7 @@ from torch import Tensor
 
 import throughtime as tt
 from compare import check_close
-from throughtime.backends.native_gemm import over_rows
+from throughtime.backends.native_gemm import over_rows, product_over_rows
 from throughtime.backends.torch_codegen import SectionFunction
 from throughtime.compiler import ROWS, Node, Value
 from throughtime.compiler.ir.gemm_ops import OVER_ROWS
@@ -283,7 +283,6 @@ def test_the_other_way_round() -> None:
     [
         (3, 7, torch.float32, True),
         (3, 9, torch.bfloat16, True),
-        (3, 9, torch.float32, False),
     ],
 )
 def test_what_is_left_to_torch(wide: int, columns: int, dtype: torch.dtype, biased: bool) -> None:
@@ -291,6 +290,19 @@ def test_what_is_left_to_torch(wide: int, columns: int, dtype: torch.dtype, bias
     (of_x, nodes), (flat, sums) = gradients(x, g, "of_x"), bias_of(g)
     gives = [of_x, flat] if biased else [of_x]
     assert "mm" in [node.name for node in optimize_section([*nodes, *sums], gives, by_kernels=True)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("count", "wide", "columns"), [(0, 3, 9), (9, 3, 9), (300, 70, 90), (129, 512, 128)])
+def test_a_product_without_a_bias(count: int, wide: int, columns: int, dtype: torch.dtype) -> None:
+    """A few multiplications are left to torch when it runs."""
+    x, g = value("x", ROWS, wide, dtype=dtype), value("g", ROWS, columns, dtype=dtype)
+    of_x, nodes = gradients(x, g, "of_x")
+    assert [node.name for node in rewrite_matmuls(nodes, [of_x], by_kernels=True)] == ["product_over_rows"]
+    plain = rows(count, wide, dtype), rows(count, columns, dtype)
+    turned = rows(wide, count, dtype).T, rows(columns, count, dtype).T
+    for a, own_g in (plain, turned):
+        check_close("product", a.T @ own_g, product_over_rows(a, own_g))
 
 
 def test_a_product_that_depends_on_another_is_made_after_it() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from throughtime.backends.native_gemm import over_rows, times
+from throughtime.backends.native_gemm import over_rows, product_over_rows, times
 from throughtime.compiler import ROWS, Graph, Node, Section, Source, Value, taken_by
-from throughtime.compiler.ir.gemm_ops import OVER_ROWS, TIMES
+from throughtime.compiler.ir.gemm_ops import OVER_ROWS, PRODUCT_OVER_ROWS, TIMES
 from throughtime.compiler.ir.ops import name_of
 from throughtime.compiler.pipeline import optimize_section
 from throughtime.native.caching_allocator import empty
@@ -39,6 +39,7 @@ _BOUND: dict[Any, Callable[..., Any]] = {
     _ATEN.expand.default: Tensor.expand,
     _ATEN.repeat.default: Tensor.repeat,
     OVER_ROWS: over_rows,
+    PRODUCT_OVER_ROWS: product_over_rows,
     TIMES: times,
     TIMES.overloadpacket.out: times,
 }

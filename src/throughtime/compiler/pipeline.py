@@ -46,7 +46,11 @@ from throughtime.compiler.passes.merge_matmuls import (
     verify_merged,
 )
 from throughtime.compiler.passes.name_values import name_values
-from throughtime.compiler.passes.native_gemms import use_input_gradient_gemm, use_weight_gradient_gemm
+from throughtime.compiler.passes.native_gemms import (
+    use_input_gradient_gemm,
+    use_single_weight_gradient_gemm,
+    use_weight_gradient_gemm,
+)
 from throughtime.compiler.passes.pack_saved_values import pack_saved_values
 from throughtime.compiler.passes.regroup_sums import regroup_sums
 from throughtime.compiler.passes.rewriter import Rewriter
@@ -162,7 +166,7 @@ def pipeline(backend: str, *, on_gpu: bool = False) -> Pipeline:
             _on_nodes(sum_before_concat),
             _on_nodes(fuse_bias),
             *([_on_nodes(accumulate_matmuls), _on_nodes(flatten_sums)] if on_gpu else []),
-            *([_on_nodes(use_input_gradient_gemm)] if kernels_on_cpu else []),
+            *([_on_nodes(use_single_weight_gradient_gemm), _on_nodes(use_input_gradient_gemm)] if kernels_on_cpu else []),
             Pass("order_section", lambda section: section._replace(nodes=order_section(*section))),
         ),
     )

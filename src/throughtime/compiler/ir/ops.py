@@ -209,7 +209,7 @@ _add("cumsum", Operation(Kind.SCAN, "along_dim", linear=Linear.ONE))
 # Products.
 _add("mm", Operation(Kind.PRODUCT, "mm", "mm", Linear.ONE))
 _add("bmm", Operation(Kind.PRODUCT, "bmm", "bmm", Linear.ONE, narrows=True))
-_add("addmm addmm_ over_rows times", Operation(Kind.PRODUCT))
+_add("addmm addmm_ over_rows product_over_rows times", Operation(Kind.PRODUCT))
 
 # Convolutions and pooling.
 _add("convolution", Operation(Kind.CONVOLUTION, "convolution"))

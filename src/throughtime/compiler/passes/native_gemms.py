@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from throughtime.compiler.ir.gemm_ops import OVER_ROWS, TIMES
+from throughtime.compiler.ir.gemm_ops import OVER_ROWS, PRODUCT_OVER_ROWS, TIMES
 from throughtime.compiler.ir.graph import Graph, Node, Value
 from throughtime.compiler.passes.matmul_rewrites import weight_gradient_operands
 from throughtime.compiler.passes.section_order import compute_when_needed
@@ -131,6 +131,21 @@ def _as_one_operation(
 def _is_concat(node: Node) -> bool:
     """Whether rows are put side by side."""
     return node.name == "cat" and node.arg("dim") == 1
+
+
+def use_single_weight_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
+    """The products `aᵀ @ g` that remain, one operation each; torch computes those of a concat in their places."""
+    graph = Graph(list(nodes))
+    made, users = graph.producers(), graph.users()
+    changed = []
+    for node in nodes:
+        pair = weight_gradient_operands(made, node.results[0])
+        is_joined = any(user.name == "cat" for user in users.get(node.results[0], []))
+        if pair is None or is_joined or pair[1].row_size < _NARROWEST or {one.dtype for one in pair} not in _DTYPES:
+            changed.append(node)
+        else:
+            changed.append(Node(PRODUCT_OVER_ROWS, pair, {}, node.results))
+    return changed
 
 
 def use_input_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
