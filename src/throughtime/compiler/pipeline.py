@@ -342,7 +342,7 @@ def _unpartitioned(traced: Trace, name: str) -> Program:
 
 def _check_cell(cell: CellLike, fingerprint: CellFingerprint) -> None:
     """Raise `Uncompilable` for what no trace would show."""
-    subclass = fingerprint.strange_tensor
+    subclass = fingerprint.tensor_subclass
     if subclass is not None:
         raise Uncompilable(f"a tensor inside it is of a class of its own ({subclass})")
     if fingerprint.opaque is not None:
