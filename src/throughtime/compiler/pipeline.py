@@ -329,7 +329,7 @@ def _unpartitioned(traced: Trace, name: str) -> Program:
         outputs=traced.outputs,
         new_state=traced.new_state,
         literals=traced.literals,
-        drawn=Section("drawn", []),
+        random=Section("random", []),
         invariant=Section("invariant", []),
         before=Section("before", []),
         loop=Loop.of(name, nodes, traced.state, traced.new_state, reverse=False),

@@ -64,7 +64,7 @@ class CellFingerprint:
         self.paths: list[str] = []
         self.tensors: list[Tensor] = []
         # Objects that the key has by identity: referenced here, so that no other object gets their identity.
-        self.kept: list[object] = []
+        self.referenced: list[object] = []
         # The class of an object whose changes cannot be detected, if there is one: a step might read it.
         self.opaque: str | None = None
         # Whether the current object is not part of the cell but reachable from its functions: its tensors are foreign.
@@ -130,12 +130,12 @@ class CellFingerprint:
             contents = thing.tobytes() if hasattr(thing, "tobytes") else bytes(thing)
             parts.append((kind, shape, str(dtype), hash(contents)))
         elif isinstance(thing, UNORDERED):
-            self.kept.append(thing)
+            self.referenced.append(thing)
             parts.append((kind, frozenset(map(id, thing))))
             for part in sorted(thing, key=id):
                 self._describe_outside(part, path, parts)
         else:
-            self.kept.append(thing)
+            self.referenced.append(thing)
             parts.append((kind, id(thing)))
             if (
                 isinstance(thing, Iterator | random.SystemRandom | torch.jit.ScriptModule)
@@ -203,7 +203,7 @@ class CellFingerprint:
             number = serial_number(value)
             # Random generators: the tracer compares their states.
             if number is None or is_generator(value):
-                self.kept.append(value)
+                self.referenced.append(value)
             parts.append((type(value), id(value) if number is None else number))
 
     def _describe_class(self, kind: type, parts: list[object]) -> None:

@@ -26,11 +26,11 @@ def add_adjoint(traced: Trace, program: Program) -> Program:
     gradients = (*traced.tensor_gradients, *traced.input_gradients, *traced.state_gradients)
     if all(gradient is None for gradient in gradients):
         return program
-    sections = (program.drawn, program.invariant, program.before, program.loop, program.after)
+    sections = (program.random, program.invariant, program.before, program.loop, program.after)
     forward = Partition(*(section.nodes for section in sections))
     adjoint = _adjoint(traced, forward, Graph(traced.graph.nodes[traced.backward_start :]), program.name)
     found = replace(program, adjoint=adjoint)
-    found.loop.store(found.kept)
+    found.loop.store(found.saved)
     return found
 
 
@@ -130,7 +130,7 @@ def _close(traced: Trace) -> _Closed:
 
 
 def _forward_values(forward: Partition, traced: Trace) -> list[Value]:
-    nodes = [*forward.drawn, *forward.invariant, *forward.before, *forward.loop, *forward.after]
+    nodes = [*forward.random, *forward.invariant, *forward.before, *forward.loop, *forward.after]
     made = [value for node in nodes for value in node.results]
     return [*traced.tensors, *traced.inputs, *traced.state, *traced.literals, *made]
 
@@ -139,7 +139,7 @@ def _recomputed(forward: Partition, backward: Graph, traced: Trace, gradients: l
     """Forward nodes that are cheaper to recompute than to save: all that they read is available anyway."""
     used = {value for node in backward.nodes for value in node.values} | set(gradients)
     there = {*traced.tensors, *traced.inputs, *traced.literals}
-    there |= {value for node in (*forward.drawn, *forward.invariant) for value in node.results}
+    there |= {value for node in (*forward.random, *forward.invariant) for value in node.results}
     # The caller holds outputs. A state that is read as it was before a step is saved for every step, if it changes.
     pairs = list(zip(traced.state, traced.new_state, strict=True))
     there |= {*traced.outputs, *(new for old, new in pairs if old in used or old is new)}

@@ -46,9 +46,9 @@ def _is_zero(node: Node, zeros: set[Value]) -> bool:
 
 def check_random(graph: Graph, once: list[Value]) -> None:
     """Raise `Uncompilable` for random numbers without rows, unless they are drawn once for a sequence (`once`)."""
-    kept = set(map(id, graph.needed_for(once)))
+    for_sequence = set(map(id, graph.needed_for(once)))
     for node in graph.nodes:
-        if node.is_random and id(node) not in kept and not any(value.has_rows for value in node.results):
+        if node.is_random and id(node) not in for_sequence and not any(value.has_rows for value in node.results):
             raise Uncompilable(f"it draws random numbers at every step that all rows share ({node.title})")
 
 

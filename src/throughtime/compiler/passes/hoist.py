@@ -19,12 +19,12 @@ from throughtime.compiler.trace.trace import Trace
 class Partition:
     """The nodes of a step by the time at which they can run.
 
-    `drawn`: random numbers that depend on shapes alone, for all steps at once. `invariant`: once, from parameters.
+    `random`: random numbers that depend on shapes alone, for all steps at once. `invariant`: once, from parameters.
     `before`: for all steps at once, before the loop. `loop`: what the next state depends on, step by step. `after`: for
     all steps at once, after the loop.
     """
 
-    drawn: list[Node]
+    random: list[Node]
     invariant: list[Node]
     before: list[Node]
     loop: list[Node]
@@ -37,7 +37,7 @@ def hoist_step(traced: Trace, program: Program) -> Program:
     parts = hoist(Graph(loop.nodes), traced.inputs, traced.state, traced.new_state, traced.outputs)
     hoisted = replace(
         program,
-        drawn=Section("drawn", parts.drawn),
+        random=Section("random", parts.random),
         invariant=Section("invariant", parts.invariant),
         before=Section("before", parts.before),
         loop=Loop.of(loop.name, parts.loop, traced.state, traced.new_state, reverse=False),

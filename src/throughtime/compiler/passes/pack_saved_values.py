@@ -45,7 +45,7 @@ def pack_saved_values(program: Program) -> Program:
         if len(parts) > 1:
             groups.append(parts)
     for number, parts in enumerate(groups):
-        program = _joined(program, parts, f"kept_{number}" if number else "kept")
+        program = _joined(program, parts, f"saved_{number}" if number else "saved")
     return program
 
 

@@ -55,7 +55,7 @@ class StepRun:
             with (
                 side_effects_undone(self._cell),
                 self._outside.watched(),
-                foreign_randomness(self._fingerprint.kept),
+                foreign_randomness(self._fingerprint.referenced),
                 torch.random.fork_rng(list(devices)),
                 torch.inference_mode(False),
                 torch.set_grad_enabled(self._differentiate),
