@@ -87,6 +87,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with what is there, and change nothing")
     check = parser.parse_args().check
+    # With several threads a plan names the thread library, by its path on this machine.
+    torch.set_num_threads(1)
     FOLDER.mkdir(parents=True, exist_ok=True)
     changed = 0
     for name, text in sources():

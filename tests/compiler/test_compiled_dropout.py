@@ -88,7 +88,7 @@ def measured(kind: str, backend: str, lengths: Any = LENGTHS, **options: Any) ->
 def test_kernels_compile_it_and_draw_outside_of_the_loop(kind: str) -> None:
     plan = plan_of(noisy_case(kind))
     assert plan.backend == "cpu", plan.reasons
-    drawn = [node for node in plan.program.drawn.nodes if node.is_random]
+    drawn = [node for node in plan.program.random.nodes if node.is_random]
     assert drawn
     for section in (plan.program.before, plan.program.loop, plan.program.after, plan.program.adjoint.loop):
         assert not any(node.is_random for node in section.nodes)

@@ -81,6 +81,19 @@ def test_every_pass_is_listed() -> None:
     assert HELPERS.keys() <= functions()
 
 
+def test_nothing_else_runs_a_pass() -> None:
+    """Outside of `compiler/passes`, only the pipeline imports passes, so that each is verified."""
+    found = {
+        (path.name, alias.name)
+        for path in (ROOT / "src").rglob("*.py")
+        if path.parent != COMPILER / "passes" and path != COMPILER / "pipeline.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("throughtime.compiler.passes.")
+        for alias in node.names
+    }
+    assert {name for _, name in found}.isdisjoint(every_name()), found
+
+
 def test_the_readme_has_the_list() -> None:
     """The README shows every stage with its passes, in order."""
     shown = re.search(r"```\n(trace .*?)```", (COMPILER / "README.md").read_text(), re.DOTALL)

@@ -146,7 +146,7 @@ BROKEN_GRAPHS: dict[str, tuple[Graph, list[Value], list[Value]]] = {
 
 def empty_program(**parts: Any) -> Program:
     """A program that hands its state on; only what a test gives differs from a well-formed one."""
-    sections = {name: Section(name, []) for name in ("drawn", "invariant", "before", "after")}
+    sections = {name: Section(name, []) for name in ("random", "invariant", "before", "after")}
     given = {
         "name": "cell",
         "tensors": [],

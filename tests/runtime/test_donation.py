@@ -255,7 +255,7 @@ def test_kept_values_are_joined_to_what_is_stored() -> None:
     program = program_of(tt.LSTMCell(20, input_size=3))
     joined = pack_saved_values(program)
     assert [value.row_size for value in spendable(program)] == [20] * 5
-    assert [(value.name, value.row_size) for value in spendable(joined)] == [("kept", 80), ("sigmoid", 20)]
+    assert [(value.name, value.row_size) for value in spendable(joined)] == [("saved", 80), ("sigmoid", 20)]
     assert [value.row_size for value in joined.adjoint.loop.stored] == [80]
     # The other is as it was: backends share it.
     assert [value.row_size for value in spendable(program)] == [20] * 5

@@ -1,4 +1,4 @@
-"""What can stop a cell from being compiled, and what must never happen."""
+"""Errors of the compiler."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class Uncompilable(Exception):  # noqa: N818 - a refusal, not a mistake
 
 
 class VerificationError(AssertionError):
-    """A pass of the compiler made a program that breaks the grammar: a defect of the compiler, not of the cell."""
+    """A pass made an invalid program: an internal error of the compiler, not of the cell."""

@@ -333,7 +333,7 @@ def _unpartitioned(traced: Trace, name: str) -> Program:
         outputs=traced.outputs,
         new_state=traced.new_state,
         literals=traced.literals,
-        drawn=Section("drawn", []),
+        random=Section("random", []),
         invariant=Section("invariant", []),
         before=Section("before", []),
         loop=Loop.of(name, nodes, traced.state, traced.new_state, reverse=False),
@@ -346,7 +346,7 @@ def _unpartitioned(traced: Trace, name: str) -> Program:
 
 def _check_cell(cell: CellLike, fingerprint: CellFingerprint) -> None:
     """Raise `Uncompilable` for what no trace would show."""
-    subclass = fingerprint.strange_tensor
+    subclass = fingerprint.tensor_subclass
     if subclass is not None:
         raise Uncompilable(f"a tensor inside it is of a class of its own ({subclass})")
     if fingerprint.opaque is not None:

@@ -248,7 +248,7 @@ def _check_same_cell(cell: Any, structure: Any) -> None:
 def _structure_of(cell: Any) -> Any:
     """What there is to a cell besides its tensors; nearly always a glance tells."""
     glance = GuardCache.last(cell) if isinstance(cell, nn.Module) else None
-    return CellFingerprint(cell).structure if glance is None else glance.anatomy.structure
+    return CellFingerprint(cell).structure if glance is None else glance.fingerprint.structure
 
 
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -274,7 +274,7 @@ def _by_the_cell(
     call: UnrollCall, replay: CellRerun, tensors: Sequence[Tensor], rows: Sequence[Tensor], state: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The forward pass, step by step in the cell itself: it keeps gradients from something, or has some of its own."""
-    if call.executable.is_random or call.executable.program.drawn.nodes:
+    if call.executable.is_random or call.executable.program.random.nodes:
         what = "gradients cannot be differentiated of a cell that detaches something and draws random numbers"
         fix = 'Run it step by step, with `tt.backend("reference")`.'
         got = f"create_graph=True or is_grads_batched=True for {type(call.noise.cell).__name__}"

@@ -44,7 +44,7 @@ class BoundCall:
         program, loop = executable.program, executable.loops[0]
         if not isinstance(loop, CpuLoop) or not steps.total or loop.lagged:
             return None
-        if program.drawn.nodes or executable.works_before or program.after.nodes:
+        if program.random.nodes or executable.works_before or program.after.nodes:
             return None
         outputs, stored = set(program.outputs), set(program.loop.stored)
         kept = set() if program.adjoint is None else set(executable.kept)

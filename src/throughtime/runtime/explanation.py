@@ -83,8 +83,8 @@ def swapped_memory(choice: Choice, steps: StepLayout, device: torch.device) -> s
 
 
 def _program_lines(program: Program, executable: Executable | None) -> Iterator[str]:
-    if program.drawn.nodes:
-        yield from _section_lines("drawn at random, for all steps at once", program.drawn.nodes)
+    if program.random.nodes:
+        yield from _section_lines("drawn at random, for all steps at once", program.random.nodes)
     yield from _section_lines("once, from parameters", program.invariant.nodes)
     backward = None if executable is None else executable.backward
     yield from _before_lines("", program.before, [] if executable is None else executable.in_kernel)

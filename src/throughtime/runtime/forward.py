@@ -29,9 +29,9 @@ class Executable:
         self.program = program
         self.loops = loops
         on_gpu, self.takes_starts = loops[0].on_gpu, loops[0].takes_starts
-        wanted = {*program.outputs, *program.kept}
+        wanted = {*program.outputs, *program.saved}
         read = {*loops[0].takes, *program.after.takes, *wanted}
-        self._drawn = SectionFunction.of(program.drawn, read | {*program.before.takes, *program.invariant.takes})
+        self._drawn = SectionFunction.of(program.random, read | {*program.before.takes, *program.invariant.takes})
         self._invariant = SectionFunction.of(program.invariant, read | {*program.before.takes}, on_gpu=on_gpu)
         # What nobody outside will see may lie in memory that is used again.
         outputs = set(program.outputs)
@@ -49,7 +49,7 @@ class Executable:
         # What a backward pass must find again; the cell's own tensors and the inputs are kept anyway. In a fixed order:
         # an operator of torch hands these from its forward to its backward call by place.
         given = {*program.tensors, *program.inputs, *program.literals}
-        self.kept = [value for value in program.kept if value not in given]
+        self.kept = [value for value in program.saved if value not in given]
         self.backward = None if program.adjoint is None else Backward(program, program.adjoint, loops[1], self.kept)
 
     @property

@@ -99,7 +99,7 @@ class CachedCall:
             with torch.device(device):
                 return initial_state(cell, batch_size, dtype)
 
-        choice = replace(result.choice, anatomy=None)
+        choice = replace(result.choice, fingerprint=None)
         # A packed form holds its sequences, which are their owner's to keep.
         padded = form if isinstance(form, Padded) else None
         schedule = None if padded is None else make_schedule(padded, None, reverse=reverse, blocks=blocks)
@@ -205,7 +205,7 @@ def cache_key(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ..
             return None
         glance = GuardCache(cell)
     key, device = _key_of(glance.structure, inputs, initial_state, leaves, (options, kinds))
-    return CacheKey(key, glance.anatomy.tensors, glance.modules, device)
+    return CacheKey(key, glance.fingerprint.tensors, glance.modules, device)
 
 
 def functional_cache_key(

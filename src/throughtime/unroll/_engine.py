@@ -69,8 +69,8 @@ def unroll(
         build_for(cell, blank_step(form, inputs), state)
     choice = choose(step, inputs, [form.rows(leaf) for leaf in leaves], state, keep_states=all_states)
     if choice.executable is not None:
-        assert choice.anatomy is not None
-        tensors = choice.anatomy.tensors
+        assert choice.fingerprint is not None
+        tensors = choice.fingerprint.tensors
         pack = Packers(_pytree.packer(cell.output_size), _pytree.packer(state))
         result = unroll_compiled(
             choice,

@@ -110,7 +110,7 @@ def run_bound(
 
 def draw(executable: Executable, steps: StepLayout, noise: RngState) -> Env:
     """The random numbers of all rows, in the order of time: the same whether sequences lie side by side or steps do."""
-    if not executable.program.drawn.nodes:
+    if not executable.program.random.nodes:
         return {}
     drawn = executable.draw(steps.total, noise.generator)
     if steps.row_stride == 1 or steps.batch_size == 1:

@@ -26,7 +26,7 @@ def lower(program: Program) -> list[Lowered | str]:
     What nobody but a loop wants of the work before it the kernel does itself, a few steps at a time.
     """
     adjoint = program.adjoint
-    wanted = [*program.outputs, *program.after.takes, *program.kept]
+    wanted = [*program.outputs, *program.after.takes, *program.saved]
     lowered = [_lower(program.loop, [], program.before, wanted)]
     if adjoint is not None:
         wanted = [*adjoint.gradients, *adjoint.after.takes]

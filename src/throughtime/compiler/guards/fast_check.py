@@ -1,7 +1,7 @@
-"""Whether a cell is what it was at the last call, at a glance.
+"""The fast guard check: whether a cell has changed since its last call.
 
-To describe a cell takes as long as a small unroll. Nearly always nothing has changed, and that is seen without
-describing anything: every collection, object and class that was on the way still holds the very same things.
+A fingerprint takes as long as a small unroll. Most cells have not changed, and that is checked by identity: every
+collection, object and class that the last fingerprint went through still holds the same objects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _values = methodcaller("values")
 
 
 class Structure:
-    """The description of a cell as a key: compared as a whole, but hashed only once."""
+    """The structure of a cell as a key of a cache: compared as a whole, hashed once."""
 
     def __init__(self, parts: tuple[object, ...]) -> None:
         self._parts = parts
@@ -45,14 +45,14 @@ class Structure:
 
 
 class GuardCache:
-    """A cell as it was described last; it stays with the cell, but not with copies of it.
+    """The last fingerprint of a cell, and what it takes to check it. It belongs to the cell, not to copies of it.
 
-    It holds nothing that holds the cell: without the cell it must not stay either.
+    It refers to nothing that refers to the cell, so that both are freed together.
     """
 
     def __init__(self, cell: nn.Module) -> None:
-        # Collections that were empty, and the others: their sizes, and the parts of all of them in one row. Noted
-        # before they are described: what another thread changes meanwhile does not look the same at the next call.
+        # Empty collections; of the others their sizes, and the parts of all of them in one list. Recorded
+        # before the fingerprint is taken: if another thread changes a part meanwhile, the next check fails.
         self._empty: list[object] = []
         self._mappings: list[Mapping[str, object]] = []
         self._sizes: list[int] = []
@@ -68,21 +68,21 @@ class GuardCache:
         self._settled = True
         self._kind = type(cell)
         self._note_parts(_own_attributes(cell))
-        self.anatomy = CellFingerprint(cell, lambda thing: self._note(thing, cell))
-        self.anatomy.end_visits()
-        self.structure = Structure(self.anatomy.structure)
+        self.fingerprint = CellFingerprint(cell, lambda thing: self._note(thing, cell))
+        self.fingerprint.end_visits()
+        self.structure = Structure(self.fingerprint.structure)
         self.modules = list(cell.modules())[1:]
-        self._tensors = [(t, t.shape, t.dtype, t.device, t.requires_grad) for t in self.anatomy.tensors]
-        # Last, when it is whole: another thread may look for it.
+        self._tensors = [(t, t.shape, t.dtype, t.device, t.requires_grad) for t in self.fingerprint.tensors]
+        # Last, when it is complete: another thread may read it.
         vars(cell)["_glance"] = self
 
     @staticmethod
     def last(cell: nn.Module) -> GuardCache | None:
-        """The last description of the cell, if it still holds."""
+        """The last fingerprint of the cell, if it is still valid."""
         last: GuardCache | None = vars(cell).get("_glance")
         return last if last is not None and last._holds(cell) else None
 
-    # These run at every call: loops of C where there is one, plain ones elsewhere, and few function calls.
+    # These run at every call: loops in C where possible, and few function calls.
 
     def _holds(self, cell: nn.Module) -> bool:
         """Whether nothing has changed."""
@@ -162,7 +162,7 @@ class GuardCache:
             self._parts += sequence
 
     def __deepcopy__(self, _: object) -> None:
-        """A copy of the cell is described anew."""
+        """A copy of the cell gets a fingerprint of its own."""
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
@@ -182,5 +182,5 @@ _EMPTY = object()
 
 
 def _same(things: Any, others: Any) -> bool:
-    """Whether both have the very same parts in the same order."""
+    """Whether both have the same objects in the same order."""
     return len(things) == len(others) and all(map(is_, things, others))

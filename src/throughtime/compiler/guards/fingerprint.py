@@ -1,7 +1,7 @@
-"""What a cell is made of: its tensors, by path, and everything else that decides what a step computes.
+"""The fingerprint of a cell: its tensors by path, and a hashable key of everything else that decides what a step does.
 
-A compiled step is used again only for a cell of the same structure, so a changed option, activation, mode or
-parametrisation is noticed at the next call; tensors are looked up anew at every call.
+A compiled step is reused only for a cell with an equal key, so a changed option, activation, mode or parametrisation
+is noticed at the next call. Tensors are looked up at every call.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from throughtime.compiler.guards.object_ids import serial_number
 from throughtime.compiler.guards.reachable_globals import global_names, is_installed, named_by
 
 _EMPTY_CELL = types.CellType()
-# Packages whose classes nobody changes.
+# Packages whose classes do not change.
 _FOREIGN = frozenset({"throughtime", "torch", "builtins", "collections", "abc", "typing", "enum"})
 # Hooks that run within a step.
 HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
-# What every module has for torch's own use, and what lazy ones have besides.
+# Attributes of every module that torch uses internally, and those of lazy modules.
 BOOKKEEPING = frozenset(vars(nn.Module())) - HOOKS - {"training"} | {
     "_load_hook",
     "_initialize_hook",
@@ -41,37 +41,37 @@ SEQUENCES = (list, tuple, deque)
 UNORDERED = (set, frozenset)
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 _FUNCTIONS = frozenset({types.FunctionType, types.BuiltinFunctionType})
-# Compared by value, and one and the same wherever they are: `mode is Mode.FAST` must hold for a stand-in too.
+# Compared by value, and shared with stand-ins: `mode is Mode.FAST` must hold there too.
 PRIMITIVES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum, type)
-# Memory without names.
+# Untyped memory.
 BUFFERS = (bytearray, array.array, memoryview, np.ndarray, np.generic)
-# Nobody changes what these hold, or it does not matter to a step. What ctypes makes is plain memory.
+# Modules whose objects do not change, or do not matter to a step. Objects of ctypes are raw memory.
 _HARMLESS = (sys.stdlib_module_names | {"torch", "numpy"}) - {"ctypes", "_ctypes", "mmap"}
 
 
-# Tensors that compute as tensors do.
+# Tensor classes without behaviour of their own.
 _ORDINARY = (Tensor, nn.Parameter)
-# Objects with attributes that nobody looks into.
+# Packages whose objects no step computes with.
 _MACHINERY = frozenset("logging io _io threading _thread weakref concurrent asyncio multiprocessing tempfile".split())
 
 
 class CellFingerprint:
-    """The tensors of a cell in a fixed order, and a hashable description of all the rest."""
+    """The tensors of a cell in a fixed order, and a hashable key of all the rest (`structure`)."""
 
     def __init__(self, cell: object, visit: Callable[[object], None] | None = None) -> None:
-        """`visit` is shown everything on the way whose parts may change: objects, classes, collections, functions."""
+        """`visit` is called with everything whose parts may change: objects, classes, collections, functions."""
         self._visit = visit or (lambda _: None)
         self.paths: list[str] = []
         self.tensors: list[Tensor] = []
-        # Objects known by identity only: kept, so that their identities are not given to others.
-        self.kept: list[object] = []
-        # What changes without anybody seeing it, if there is such a thing: a step might look at it.
+        # Objects that the key has by identity: referenced here, so that no other object gets their identity.
+        self.referenced: list[object] = []
+        # The class of an object whose changes cannot be detected, if there is one: a step might read it.
         self.opaque: str | None = None
-        # Whether what is described is no part of the cell, but seen by its functions: tensors there are not its own.
+        # Whether the current object is not part of the cell but reachable from its functions: its tensors are foreign.
         self._outside = False
         self._seen: dict[int, int] = {}
         self._tensor_index: dict[int, int] = {}
-        # What functions of the cell get at by a name, and may compare with a part of the cell.
+        # Objects that functions of the cell reach by name, and may compare with a part of the cell.
         self.named: list[tuple[str, object]] = []
         parts: list[object] = []
         self._describe(cell, "", parts)
@@ -79,24 +79,24 @@ class CellFingerprint:
         self.structure = tuple(parts)
 
     @property
-    def strange_tensor(self) -> str | None:
-        """The class of a tensor that may compute in a way of its own."""
+    def tensor_subclass(self) -> str | None:
+        """The name of a tensor subclass inside of the cell, which may override operations; None if there is none."""
         return next((type(tensor).__name__ for tensor in self.tensors if type(tensor) not in _ORDINARY), None)
 
     def end_visits(self) -> None:
-        """Let go of whoever was shown the parts."""
+        """Release the function that is called with the parts."""
         self._visit = lambda _: None
 
     def same_as(self, other: CellFingerprint) -> bool:
-        """Whether nothing differs, and the tensors are the very same."""
+        """Whether the structures are equal and the tensors are the same objects."""
         same = all(one is two for one, two in zip(self.tensors, other.tensors, strict=False))
         return same and self.structure == other.structure
 
     def _describe(self, thing: object, path: str, parts: list[object]) -> None:
         kind = type(thing)
-        # The common kinds first: a cell is looked at again at every call.
+        # Frequent kinds first: this runs at every call that the fast check does not decide.
         if kind in _PLAIN:
-            # The type as well: 1, 1.0 and True are equal but do not compute the same.
+            # With the type: 1, 1.0 and True are equal, but operations treat them differently.
             parts.append((kind, thing))
         elif isinstance(thing, Tensor):
             parts.append((kind, id(thing)) if self._outside else self._tensor(thing, path))
@@ -130,12 +130,12 @@ class CellFingerprint:
             contents = thing.tobytes() if hasattr(thing, "tobytes") else bytes(thing)
             parts.append((kind, shape, str(dtype), hash(contents)))
         elif isinstance(thing, UNORDERED):
-            self.kept.append(thing)
+            self.referenced.append(thing)
             parts.append((kind, frozenset(map(id, thing))))
             for part in sorted(thing, key=id):
                 self._describe_outside(part, path, parts)
         else:
-            self.kept.append(thing)
+            self.referenced.append(thing)
             parts.append((kind, id(thing)))
             if (
                 isinstance(thing, Iterator | random.SystemRandom | torch.jit.ScriptModule)
@@ -144,19 +144,19 @@ class CellFingerprint:
                 self.opaque = self.opaque or f"a {kind.__name__} (`{path}`)"
 
     def _describe_outside(self, thing: object, path: str, parts: list[object]) -> None:
-        """What functions of the cell see, which is no part of it."""
+        """An object that functions of the cell reach, and that is not part of the cell."""
         outside, self._outside = self._outside, True
         self._describe(thing, path, parts)
         self._outside = outside
 
     def _describe_all(self, kind: object, named: list[tuple[str, object]], parts: list[object]) -> None:
-        """The parts of a collection, with their names."""
+        """The parts of a collection, by name."""
         parts.append((kind, tuple(name for name, _ in named)))
         for name, part in named:
             self._describe(part, name, parts)
 
     def _tensor(self, tensor: Tensor, path: str) -> object:
-        """A number for each tensor, so that one which is used twice is known to be one."""
+        """A number for each tensor, so that shared tensors are recognised."""
         index = self._tensor_index.get(id(tensor))
         if index is None:
             index = self._tensor_index[id(tensor)] = len(self.tensors)
@@ -169,7 +169,7 @@ class CellFingerprint:
         if self._is_known(thing, parts):
             return
         self._visit(thing)
-        # Its class and its parts, not its id: the structure may outlive it, and equal cells are to have equal ones.
+        # Its class and parts, not its id: the key may outlive the object, and equal cells must have equal keys.
         parts.append(type(thing))
         self._describe_class(type(thing), parts)
         prefix = f"{path}." if path else ""
@@ -178,7 +178,7 @@ class CellFingerprint:
             self._describe(part, prefix + name, parts)
 
     def _describe_function(self, function: object, path: str, parts: list[object]) -> None:
-        """A function, and what a user's sees from outside; of globals, which things they are, not what is in them."""
+        """A function; of a user's also closure and defaults, and the identity of the globals that it names."""
         parts.append(function)
         if not isinstance(function, types.FunctionType) or _is_foreign(function) or self._is_known(function, parts):
             return
@@ -191,23 +191,23 @@ class CellFingerprint:
             self._describe_outside(value, path, parts)
 
     def _describe_global(self, value: object, path: str, parts: list[object]) -> None:
-        """What a function gets at by a global name: what it is, not what is in it."""
+        """A global of a function: its identity, not its contents."""
         if isinstance(value, types.FunctionType) and is_installed(value):
             parts.append(value)
         elif type(value) in _FUNCTIONS or is_known_by_value(value):
             self._describe_outside(value, path, parts)
         elif isinstance(value, Tensor):
-            # Nobody computes with it, or the cell is refused: it may be another at every call.
+            # No step computes with it, or the cell is refused: it may differ from call to call.
             parts.append((type(value), value.shape, value.dtype, value.device, value.requires_grad))
         else:
             number = serial_number(value)
-            # Those that draw random numbers are asked for their state.
+            # Random generators: the tracer compares their states.
             if number is None or is_generator(value):
-                self.kept.append(value)
+                self.referenced.append(value)
             parts.append((type(value), id(value) if number is None else number))
 
     def _describe_class(self, kind: type, parts: list[object]) -> None:
-        """What a user's class itself says: methods may be replaced, and numbers may stand there."""
+        """The methods and plain attributes of a class of a user, which may be replaced."""
         opaque = self.opaque
         for base in _own_bases(kind):
             if self._is_known(base, parts):
@@ -217,11 +217,11 @@ class CellFingerprint:
                 if name == "__call__" or not name.startswith("__"):
                     parts.append(name)
                     self._describe_outside(_plain_function(part), f"{kind.__name__}.{name}", parts)
-        # Classes hold all kinds of things for other ends than a step.
+        # Other attributes of classes do not matter to a step.
         self.opaque = opaque
 
     def _is_known(self, thing: object, parts: list[object]) -> bool:
-        """Whether something has been described before, on another way."""
+        """Whether an object has been described before, along another path."""
         if id(thing) in self._seen:
             parts.append(("again", self._seen[id(thing)]))
             return True
@@ -230,14 +230,14 @@ class CellFingerprint:
 
 
 def is_known_by_value(thing: object) -> bool:
-    """Whether something is a number, a word or the like, or a tuple of these."""
+    """Whether an object is compared by value: a number, a string or the like, or a tuple of these."""
     if type(thing) is tuple:
         return all(map(is_known_by_value, thing))
     return isinstance(thing, (*PRIMITIVES, np.generic)) and not isinstance(thing, type)
 
 
 def seen_from_outside(function: types.FunctionType) -> list[object]:
-    """The code of a function, what it holds, and the globals that it names."""
+    """The code of a function, its closure and defaults, and the globals that it names."""
     return [function.__code__, *_held_by(function), *_globals_of(function)]
 
 
@@ -257,7 +257,7 @@ def _held_by(function: types.FunctionType) -> list[object]:
 
 
 def _plain_function(part: object) -> object:
-    """The function of a property, a classmethod or a staticmethod; anything else is itself."""
+    """The function of a property, a classmethod or a staticmethod; other objects as they are."""
     if isinstance(part, property):
         return part.fget
     return part.__func__ if isinstance(part, classmethod | staticmethod) else part
@@ -265,7 +265,7 @@ def _plain_function(part: object) -> object:
 
 @lru_cache(maxsize=1024)
 def _own_bases(kind: type) -> tuple[type, ...]:
-    """The classes of a user that a class is made of."""
+    """The classes of a user among the bases of a class."""
     return tuple(base for base in kind.__mro__ if not _is_foreign(base))
 
 
@@ -274,9 +274,9 @@ def _is_foreign(thing: object) -> bool:
 
 
 def unwatched(module: nn.Module) -> frozenset[str]:
-    """The attributes that a class of ours says do not decide what a step computes.
+    """The attributes that a class of this package declares irrelevant to what a step computes.
 
-    The step of somebody else's may well look at its name.
+    A class of a user may read them, such as its name.
     """
     kind = type(module)
     names = getattr(kind, "unwatched", None)
@@ -293,7 +293,7 @@ def watched(thing: object) -> list[tuple[str, object]]:
         return [*slots, *attributes.items()]
     skipped = unwatched(thing)
     found = [*slots, *thing._parameters.items(), *thing._buffers.items(), *thing._modules.items()]
-    # All at once: another thread may note something at the cell meanwhile.
+    # In one call: another thread may add an attribute to the cell meanwhile.
     for name, part in list(attributes.items()):
         if name not in BOOKKEEPING and name not in skipped and (name not in HOOKS or part):
             found.append((name, part))
@@ -301,7 +301,7 @@ def watched(thing: object) -> list[tuple[str, object]]:
 
 
 def slots_of(thing: object) -> tuple[str, ...]:
-    """The attributes that the class of an object keeps in slots, if it is a user's."""
+    """The attributes that the class of an object has in slots, if it is a class of a user."""
     kind: type = type(thing)
     return _slots(kind)
 
@@ -319,8 +319,8 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def is_generator(thing: object) -> bool:
-    """Whether something draws random numbers outside of torch."""
-    # Without naming numpy's: that would import them.
+    """Whether an object is a random generator outside of torch."""
+    # By name: to refer to the classes of numpy would import them.
     return isinstance(thing, random.Random) or type(thing).__module__.startswith("numpy.random")
 
 
@@ -328,7 +328,7 @@ _OPAQUE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type
 
 
 def is_walked(thing: object) -> bool:
-    """Whether to look inside of an object: those of classes written by a user, with attributes or slots."""
+    """Whether to describe the parts of an object: of classes of a user, with attributes or slots."""
     if isinstance(thing, nn.Module):
         return not isinstance(thing, torch.jit.ScriptModule)
     if isinstance(thing, (*UNORDERED, *BUFFERS, *_OPAQUE, functools.partial)) or is_generator(thing):
@@ -340,7 +340,7 @@ def is_walked(thing: object) -> bool:
 
 
 def hooked_module(cell: object) -> str | None:
-    """The class of a module inside the cell with hooks, which are there to see every step."""
+    """The class of a module inside of the cell that has hooks, which must run at every step; None if there is none."""
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
         if any(vars(module).get(hooks) for hooks in HOOKS):
             return type(module).__name__
@@ -348,7 +348,7 @@ def hooked_module(cell: object) -> str | None:
 
 
 def norm_over_rows(cell: object) -> str | None:
-    """The class of a batch norm inside the cell that takes its statistics of the rows at hand."""
+    """The class of a batch norm inside of the cell that uses statistics of the batch; None if there is none."""
     for module in cell.modules() if isinstance(cell, nn.Module) else ():
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             return type(module).__name__
@@ -356,16 +356,16 @@ def norm_over_rows(cell: object) -> str | None:
 
 
 def changed_attribute(cell: object, before: dict[str, CellFingerprint]) -> str | None:
-    """The first attribute of the cell that is not what it was."""
-    after = anatomies(cell)
+    """The first attribute of the cell that has changed; None if there is none."""
+    after = attribute_fingerprints(cell)
     for name in {**before, **after}:
         if name not in before or name not in after or not before[name].same_as(after[name]):
             return name
     return None
 
 
-def anatomies(cell: object) -> dict[str, CellFingerprint]:
-    """Every attribute of a cell as it is now, and its class."""
+def attribute_fingerprints(cell: object) -> dict[str, CellFingerprint]:
+    """The fingerprints of all attributes of a cell, and of its class."""
     parts = dict(watched(cell))
     return {
         type(cell).__name__: CellFingerprint(type(cell)),

@@ -1,4 +1,4 @@
-"""Numbers for objects that are known by identity alone: never given twice, and nobody is kept alive for one."""
+"""Unique ids of objects that are compared by identity: never reused, and without holding the objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _given: dict[int, tuple[weakref.ref[object], int]] = {}
 
 
 def serial_number(thing: object) -> int | None:
-    """The number of an object; None for one that cannot be watched until its end, such as a list."""
+    """The id of an object; None for objects without weak references, such as a list."""
     known = _given.get(id(thing))
     if known is not None and known[0]() is thing:
         return known[1]
@@ -24,6 +24,6 @@ def serial_number(thing: object) -> int | None:
 
 
 def _forget(place: int, number: int, _: object) -> None:
-    # Another may have been given its place already.
+    # Another object may have its address already.
     if place in _given and _given[place][1] == number:
         del _given[place]

@@ -1,4 +1,4 @@
-"""What the code of a function gets at by names: global variables, and what lies below them."""
+"""Globals that the code of a function reaches by name, and the attributes of them that it names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FOREIGN = sys.stdlib_module_names | _PACKAGES
 _INSTALLED = tuple({path for kind in ("stdlib", "purelib", "platlib") if (path := sysconfig.get_path(kind))})
 _DEPTH = 3
 _MOST = 200
-"""How far, and for how many objects, to look below a global variable."""
+"""The depth, and the number of objects, to follow below a global."""
 
 
 @lru_cache(maxsize=4096)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The global variables that code names, and that of functions and comprehensions within it."""
+    """The globals that code names, including nested functions and comprehensions."""
     return tuple(dict.fromkeys(_names(code, ("LOAD_GLOBAL", "LOAD_NAME"))))
 
 
@@ -40,16 +40,16 @@ def _names(code: types.CodeType, loads: tuple[str, ...]) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def is_installed(function: types.FunctionType) -> bool:
-    """Whether a function is of Python or of an installed package: what it sees is not a user's to change."""
+    """Whether a function belongs to Python or to an installed package, whose globals a user does not change."""
     if str(function.__module__).partition(".")[0] in _FOREIGN:
         return True
     return function.__code__.co_filename.startswith(_INSTALLED)
 
 
 def named_by(function: types.FunctionType) -> list[tuple[str, object]]:
-    """Objects that a function can get at by the names in it: `FAST`, `modes.FAST`, `MODES["fast"]`, `Mode.FAST.inner`.
+    """Objects that a function reaches by the names in it: `FAST`, `modes.FAST`, `MODES["fast"]`, `Mode.FAST.inner`.
 
-    Also what functions that it calls by name can get at. Nothing in the packages that a step is written with.
+    Including those of the functions that it calls by name, except in `torch`, `numpy` and this package.
     """
     found: list[tuple[str, object]] = []
     seen: set[int] = set()
@@ -75,15 +75,15 @@ def _below(thing: object, attributes: frozenset[str]) -> list[tuple[object, obje
         return list(enumerate(thing))
     if isinstance(thing, dict):
         return list(thing.items())
-    # Nobody's properties are run.
+    # Properties are not evaluated.
     return [(name, inspect.getattr_static(thing, name, None)) for name in sorted(attributes)]
 
 
 def _is_foreign(thing: object) -> bool:
-    """Whether something is of a kind that nobody compares by identity, or belongs to a package that is not a user's."""
+    """Whether an object is of a kind that is not compared by identity, or belongs to an installed package."""
     if isinstance(thing, types.ModuleType):
         return thing.__name__.partition(".")[0] in _FOREIGN
     if isinstance(thing, type | types.FunctionType):
         return str(thing.__module__).partition(".")[0] in _FOREIGN
-    # A namespace of the standard library may hold a user's objects.
+    # A namespace of the standard library may hold objects of a user.
     return type(thing).__module__.partition(".")[0] in _PACKAGES and not isinstance(thing, list | tuple | dict)

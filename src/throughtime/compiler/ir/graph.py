@@ -1,4 +1,4 @@
-"""The step graph: ATen operations on a batch of rows whose number is not fixed. Plain data."""
+"""The step graph: ATen operations over a symbolic batch size. Plain data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Argument: TypeAlias = Any
 
 
 class Rows:
-    """The number of rows, which a graph leaves open: wherever it stands, any number of rows may be meant."""
+    """The symbolic number of rows."""
 
     def __repr__(self) -> str:
         return "n"
@@ -47,7 +47,7 @@ Dim = int | Rows | Folded
 
 @dataclass(eq=False)
 class Value:
-    """A tensor in a graph. `shape` has at most one ROWS in it: the axis along which rows lie."""
+    """A tensor in a graph. `shape` has at most one `ROWS`: the batch axis."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -63,12 +63,12 @@ class Value:
 
     @property
     def row_axis(self) -> int | None:
-        """The axis along which rows lie; None for what has no rows."""
+        """The batch axis; None if there is none."""
         return next((axis for axis, size in enumerate(self.shape) if size is ROWS), None)
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is one of it for every row."""
+        """Whether it has a batch axis."""
         return self.row_axis is not None
 
     @property
@@ -86,26 +86,26 @@ class Value:
 
     @property
     def row_bytes(self) -> int:
-        """What one row takes of memory, or the whole if it has no rows."""
+        """The bytes of one row, or of the whole if it has no rows."""
         return self.row_size * self.dtype.itemsize
 
     def sized(self, rows: int) -> tuple[int, ...]:
-        """The shape for so many rows."""
+        """The shape for `rows` rows."""
         return tuple(size if isinstance(size, int) else rows for size in self.shape)
 
     def rows_first(self, tensor: Tensor) -> Tensor:
-        """The value as a stream: a view whose rows lie along the first axis."""
+        """A tensor of this value as a stream: a view with its rows along the first axis."""
         return tensor.movedim(self.row_axis or 0, 0)
 
     def rows_placed(self, stream: Tensor) -> Tensor:
-        """The reverse: a stream with its rows along the axis that they have in the value."""
+        """The reverse: a stream with its rows along the batch axis of the value."""
         axis = self.row_axis
         return stream.movedim(0, axis) if axis else stream
 
 
 @dataclass(eq=False)
 class Node:
-    """`results = target(*args, **kwargs)`; values among the arguments stand for themselves, ROWS for a number."""
+    """`results = target(*args, **kwargs)`; arguments contain values, and `ROWS` for the number of rows."""
 
     target: OpOverload
     args: tuple[Argument, ...]
@@ -176,17 +176,17 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in the order in which they can run, and which of their values are wanted outside."""
+    """Nodes in topological order, and the values of them that are used outside of the graph."""
 
     nodes: list[Node] = field(default_factory=list)
     results: frozenset[Value] = frozenset()
 
     def producers(self) -> dict[Value, Node]:
-        """Which node makes each value."""
+        """The node that computes each value."""
         return {value: node for node in self.nodes for value in node.results}
 
     def users(self) -> dict[Value, list[Node]]:
-        """Which nodes take each value."""
+        """The nodes that use each value."""
         found: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in set(node.values):
@@ -194,7 +194,7 @@ class Graph:
         return found
 
     def needed_for(self, values: Iterable[Value]) -> list[Node]:
-        """The nodes without which `values` cannot be had, in order."""
+        """The nodes that `values` depend on, in order."""
         wanted = set(values)
         kept = []
         for node in reversed(self.nodes):
@@ -204,7 +204,7 @@ class Graph:
         return kept[::-1]
 
     def numbers(self) -> set[int]:
-        """Every size of a value that a node makes, and every whole number among the arguments."""
+        """Every size of a value that a node computes, and every integer among the arguments."""
         shapes = (value.shape for node in self.nodes for value in node.results)
         return set(_numbers_in([*shapes, *((node.args, node.kwargs) for node in self.nodes)]))
 
@@ -241,7 +241,7 @@ def _collect(tree: Argument, found: list[Value]) -> None:
 
 
 def map_values(change: Callable[[Value], Argument], tree: Argument) -> Argument:
-    """The same nested tuples, lists and dicts with every value changed."""
+    """The same nested tuples, lists and dicts with every value replaced."""
     if isinstance(tree, Value):
         return change(tree)
     if isinstance(tree, tuple | list):
@@ -252,7 +252,7 @@ def map_values(change: Callable[[Value], Argument], tree: Argument) -> Argument:
 
 
 def taken_by(nodes: Iterable[Node], gives: Iterable[Value] = ()) -> list[Value]:
-    """What nodes that give these values need and do not make themselves, in order."""
+    """The values that nodes read, or pass on in `gives`, and do not compute, in order."""
     made: set[Value] = set()
     used: list[Value] = []
     for node in nodes:
@@ -262,7 +262,7 @@ def taken_by(nodes: Iterable[Node], gives: Iterable[Value] = ()) -> list[Value]:
 
 
 def depends_on(nodes: Sequence[Node], roots: Iterable[Value]) -> set[Value]:
-    """The roots and all that is computed from any of them."""
+    """The roots and all values that depend on any of them."""
     reached = set(roots)
     for node in nodes:
         if not reached.isdisjoint(node.values):

@@ -1,8 +1,8 @@
 """The loop program: what one row computes in one step of the loop. Plain data, independent of any backend.
 
-A row is a vector of features. A step reads rows of streams (one row for each step of each sequence), constants (one row
-for everybody) and carried values (what the step before left), computes in a closed vocabulary, stores rows into
-streams, and leaves the carried values for the next step. `check_loop` holds a program to this grammar.
+A row is a vector of features. A step reads rows of streams (one for each step of each sequence), constants (one for
+all) and carried values (from the previous step), computes with a closed set of operations, stores rows to streams, and
+hands carried values to the next step. `verify_loop` verifies a program.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BINARY = frozenset(
     "minimum mul ne pow remainder sub".split()
 )
 COMPARISONS = frozenset("eq ge gt isnan le logical_and logical_not logical_or lt ne".split())
-"""Pointwise operations whose result is a truth value."""
+"""Pointwise operations whose result is boolean."""
 POINTWISE = UNARY | BINARY | {"where", "cast"}
 REDUCTIONS = frozenset("amax amin prod sum".split())
-"""From a row to one number, or to one for each of its groups."""
+"""From a row to one element, or to one for each of its groups."""
 LAYOUT = frozenset(["slice", "cat", "strided"])
 VOCABULARY = POINTWISE | REDUCTIONS | LAYOUT | {"product"}
 
@@ -44,7 +44,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A value of one row: a vector of `width` features. A vector of one feature meets any width in a pointwise op."""
+    """A value of one row: a vector of `width` features. Width 1 broadcasts to any width in a pointwise op."""
 
     name: str
     width: int
@@ -75,9 +75,9 @@ class Op:
     """`result = kind(args)`.
 
     Pointwise: rows of the width of the result or of width 1, and numbers. `cast` converts to the dtype of the result.
-    A reduction has one row and gives width 1; (row, count, inner) takes every `count` features that lie `inner` apart
-    for a group, and gives one number a group. `slice` is (row, start, stop); `strided` is (row, axes); `cat` joins
-    rows; `product` is (row, matrix).
+    A reduction has one row and a result of width 1; (row, count, inner) reduces groups of `count` features with stride
+    `inner` to one element each. `slice` is (row, start, stop); `strided` is (row, axes); `cat` concatenates rows;
+    `product` is (row, matrix).
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Op:
 
     @property
     def group(self) -> tuple[int, int]:
-        """Of a reduction: how many features make one number, and how far apart they lie."""
+        """Of a reduction: the number of features of a group, and their stride."""
         match self.args:
             case (_, int(count), int(inner)):
                 return count, inner
@@ -103,13 +103,13 @@ class Op:
 
     @property
     def is_in_groups(self) -> bool:
-        """Whether it reduces a row to more than one number."""
+        """Whether it reduces a row to more than one element."""
         return self.kind in REDUCTIONS and len(self.args) > 1
 
 
 @dataclass(frozen=True)
 class Carry:
-    """A value that one step leaves for the next: `before` is what a step finds, `after` what it leaves."""
+    """A value that steps carry: a step reads `before`, and the next step reads its `after`."""
 
     before: Row
     after: Row
@@ -119,9 +119,9 @@ class Carry:
 class LoopProgram:
     """One step of the loop, for one row.
 
-    `streams` are read at the step's own place; `lagged` streams at the place of the step before, where the first
-    step reads an initial row instead. `reverse` walks from the last step to the first (`lagged` still means one step
-    earlier in time). Streams that `ahead` feeds are not given, but computed for some steps at a time.
+    `streams` are read at the current step, `lagged` streams at the previous step in time, where the first step reads an
+    initial row. `reverse` iterates from the last step to the first. Streams that `ahead` feeds are not inputs: they are
+    computed for some steps at a time.
     """
 
     name: str
@@ -137,7 +137,7 @@ class LoopProgram:
 
     @property
     def given_streams(self) -> tuple[Row, ...]:
-        """The streams that come from outside: those of the loop itself, then those of what runs ahead of it."""
+        """The input streams: those of the loop itself, then those of the part that runs ahead of it."""
         if self.ahead is None:
             return self.streams
         fed = set(self.ahead.feeds)
@@ -175,14 +175,14 @@ class LoopProgram:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What needs no state: `program`, which carries nothing, stores those streams of the loop that `feeds` numbers."""
+    """The state-independent part: `program` carries nothing, and stores the streams of the loop at indices `feeds`."""
 
     program: LoopProgram
     feeds: tuple[int, ...]
 
 
 def verify_loop(program: LoopProgram) -> None:
-    """Raise a `GrammarError` unless the program is well formed; run after every pass that makes or changes one."""
+    """Raise a `VerificationError` unless the program is valid."""
     if program.ahead is not None:
         _check_ahead(program, program.ahead)
     known: dict[str, Row | Matrix] = {}

@@ -43,11 +43,11 @@ class Adjoint:
 
 @dataclass
 class Program:
-    """One step of a cell, sorted by when its parts can run.
+    """One step of a cell, in sections by the time at which they can run.
 
-    `tensors` are those of the cell, in the order of its fingerprint. Sections run in the order of their fields: `drawn`
-    (random numbers that depend on nothing), `invariant` (from parameters alone), `before` (for the rows of all steps),
-    `loop` (step by step), `after` (for the rows of all steps).
+    `tensors` are those of the cell, in the order of its fingerprint. Sections run in the order of their fields:
+    `random` (random numbers that depend on shapes alone), `invariant` (from parameters alone), `before` (for the rows
+    of all steps), `loop` (step by step), `after` (for the rows of all steps).
     """
 
     name: str
@@ -57,7 +57,7 @@ class Program:
     outputs: list[Value]
     new_state: list[Value]
     literals: dict[Value, Tensor]
-    drawn: Section
+    random: Section
     invariant: Section
     before: Section
     loop: Loop
@@ -72,7 +72,7 @@ class Program:
         return list(zip(self.state, self.new_state, strict=True))
 
     @property
-    def kept(self) -> list[Value]:
+    def saved(self) -> list[Value]:
         """What the forward pass saves for the backward pass.
 
         A state as it was before a step is saved as the new state of the previous step.

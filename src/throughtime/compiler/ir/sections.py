@@ -1,4 +1,4 @@
-"""The parts of a program: lists of nodes with what they take and give."""
+"""Sections of a program: lists of nodes with their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from throughtime.compiler.ir.graph import Node, Value, taken_by
 
 @dataclass
 class Section:
-    """Nodes that run once, on all rows together."""
+    """Nodes that run once, for the rows of all steps."""
 
     name: str
     nodes: list[Node]
 
     @property
     def gives(self) -> list[Value]:
-        """What it computes."""
+        """The values that it computes."""
         return [value for node in self.nodes for value in node.results]
 
     @property
     def takes(self) -> list[Value]:
-        """What it needs and does not compute itself."""
+        """The values that it reads and does not compute."""
         return taken_by(self.nodes)
 
     def __str__(self) -> str:
@@ -31,9 +31,10 @@ class Section:
 
 @dataclass
 class Loop(Section):
-    """Nodes that run once a step, on the rows alive at that step.
+    """Nodes that run at every step, on the rows whose sequences have not ended.
 
-    `carried` pairs what a step finds with what it leaves; `stored` is kept for every step, as a stream.
+    `carried` pairs a value with the value that the next step reads instead; `stored` values are streams, with a row for
+    every step.
     """
 
     reverse: bool
@@ -44,22 +45,22 @@ class Loop(Section):
     def of(
         cls, name: str, nodes: list[Node], before: Sequence[Value], after: Sequence[Value], *, reverse: bool
     ) -> Loop:
-        """The loop that carries each of `before` on as its partner in `after`."""
+        """The loop that carries each value of `before` on as its partner in `after`."""
         return cls(name, nodes, reverse, list(zip(before, after, strict=True)))
 
     @property
     def found(self) -> set[Value]:
-        """What a step finds of the step before."""
+        """The values that a step gets from the previous one."""
         return {before for before, _ in self.carried}
 
     def store(self, wanted: Iterable[Value]) -> None:
-        """Keep those of the wanted values that only the loop knows."""
+        """Store those of the wanted values that the loop computes or carries."""
         known = {*self.gives, *self.found}
         self.stored = list(dict.fromkeys([*self.stored, *(value for value in wanted if value in known)]))
 
     @property
     def reads(self) -> list[Value]:
-        """What it takes from outside: streams and constants, not what it carries."""
+        """The values that it reads from outside: streams and constants, not carried values."""
         found = self.found
         outside = [*self.takes, *(after for _, after in self.carried if after not in set(self.gives))]
         return list(dict.fromkeys(value for value in outside if value not in found))

@@ -1,4 +1,4 @@
-"""How the features of a row are read in another order, or several times: along axes with strides."""
+"""Strided views of the features of a row: permuted, repeated or sliced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StridedView:
-    """From `start` on, along axes of `sizes`, each in steps of its stride; the last axis is the fastest.
+    """Features from `start` on, along axes of `sizes` with `strides`; the last axis is the fastest.
 
     A stride of 0 repeats features. Transposes, broadcasts and slices of any axis are all of this kind.
     """
@@ -29,26 +29,26 @@ class StridedView:
 
     @property
     def width(self) -> int:
-        """How many features are read."""
+        """The number of features that are read."""
         return math.prod(self.sizes)
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The first and the last place that is read."""
+        """The first and the last index that is read."""
         ends = [(size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True)]
         return self.start + sum(min(end, 0) for end in ends), self.start + sum(max(end, 0) for end in ends)
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether neighbours stay neighbours, each read once."""
+        """Whether it reads a contiguous range in order."""
         return self.joined().strides in ((), (1,))
 
     def moved(self, features: int) -> StridedView:
-        """The same, so many features further on."""
+        """The same view, shifted by `features`."""
         return StridedView(self.start + features, self.sizes, self.strides)
 
     def joined(self) -> StridedView:
-        """The same along as few axes as possible."""
+        """The same view with as few axes as possible."""
         sizes: list[int] = []
         strides: list[int] = []
         for size, stride in zip(self.sizes, self.strides, strict=True):
@@ -62,7 +62,7 @@ class StridedView:
         return StridedView(self.start, tuple(sizes), tuple(strides))
 
     def shaped(self, shape: Sequence[int]) -> StridedView | None:
-        """The same with axes of other sizes; None if one of them would be across two of these."""
+        """The same view with axes of other sizes; None if one of them would span two of these."""
         if self.sizes == tuple(shape):
             return self
         own = self.joined()
@@ -76,7 +76,7 @@ class StridedView:
         return StridedView(self.start, tuple(shape), tuple(strides))
 
     def broadcast(self, shape: Sequence[int]) -> StridedView:
-        """Repeated along axes of one feature, and of leading axes that it does not have."""
+        """Broadcast along axes of size 1 and along missing leading axes."""
         extra = len(shape) - len(self.sizes)
         strides = [0] * extra + [
             0 if size == 1 else stride for size, stride in zip(self.sizes, self.strides, strict=True)
@@ -100,7 +100,7 @@ class StridedView:
         return StridedView(self.start + (self.sizes[axis] - 1) * self.strides[axis], self.sizes, tuple(strides))
 
     def repeated(self, times: Sequence[int]) -> StridedView:
-        """Every axis so many times; of leading axes that it does not have there is one feature."""
+        """Every axis repeated; missing leading axes have size 1."""
         extra = len(times) - len(self.sizes)
         own = zip((1,) * extra + self.sizes, (0,) * extra + self.strides, strict=True)
         pairs = [((count, 0), axis) for count, axis in zip(times, own, strict=True)]
@@ -109,5 +109,5 @@ class StridedView:
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of features side by side."""
+    """The strides of contiguous features."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

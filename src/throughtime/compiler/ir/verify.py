@@ -73,8 +73,8 @@ def verify_section(before: Sequence[Node], after: Sequence[Node], gives: Iterabl
 def verify_program(program: Program) -> None:
     """Raise a `VerificationError` unless every section only reads what has run before it."""
     constants = {*program.tensors, *program.literals}
-    _verify_nodes(program.drawn, constants)
-    constants.update(program.drawn.gives)
+    _verify_nodes(program.random, constants)
+    constants.update(program.random.gives)
     _verify_nodes(program.invariant, constants)
     available = {*constants, *program.inputs, *program.invariant.gives}
     available |= _verify_sections(program.before, program.loop, program.after, available)

@@ -1,4 +1,4 @@
-"""A loop program as it is written down: rows for values, operations one after another."""
+"""The builder of loop programs: rows for values, and operations in order."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from throughtime.compiler.lowering.decompositions import Decomposition
 
 
 class Lowering:
-    """Writes operations of rows; notes which values are streams, constants and matrices."""
+    """Appends operations, and collects the values that are streams, constants and matrices."""
 
     def __init__(self, loop: Loop, lagged: set[Value]) -> None:
         self.streams: list[Value] = []
         self.lagged: list[Value] = []
         self.constants: list[Value] = []
         self.matrices: list[Value] = []
-        # Rows of numbers that the program itself brings along, such as zeros.
+        # Constant rows that the program itself defines, such as zeros.
         self.fills: list[tuple[Row, float | int | bool]] = []
         self._loop, self._may_lag = loop, lagged
         self._rows: dict[Value, Row] = {}
         self._matrix: dict[Value, Matrix] = {}
         self._names: set[str] = set()
         self._body: list[Op] = []
-        # Rows that are others in another order: which, and how they are read.
+        # Rows that are views of others: which, and along which axes.
         self._views: dict[Row, tuple[Row, StridedView]] = {}
         self._found = {before: self._row(before) for before, _ in loop.carried}
         self._rows.update(self._found)
 
     def program(self) -> LoopProgram:
-        """What has been written."""
+        """The program so far."""
         loop = self._loop
         carried = tuple(Carry(self._found[before], self.row(after)) for before, after in loop.carried)
         stored = tuple(self.row(value) for value in loop.stored)
@@ -61,14 +61,14 @@ class Lowering:
         return unique
 
     def _row(self, value: Value) -> Row:
-        """A row for a value from outside, or one that is carried: in memory they lie row after row."""
+        """A row for an input or a carried value, contiguous in memory."""
         _check_dtype(value.name, value.dtype)
         if not value.row_size:
             raise Uncompilable(f"a row of {value.name} is empty")
         return Row(self._unique(value.name), value.row_size, value.dtype)
 
     def row(self, value: Value) -> Row:
-        """The row that a value is; one from outside is a stream, or a constant if it has no rows."""
+        """The row of a value; inputs become streams, or constants if they have no rows."""
         if value not in self._rows:
             self._rows[value] = self._row(value)
             if value in self._may_lag:
@@ -84,11 +84,11 @@ class Lowering:
         return all(value in self._rows for value in values)
 
     def define(self, value: Value, row: Row) -> None:
-        """From here on, `row` is what a value is."""
+        """Let `row` be the row of a value."""
         self._rows[value] = row
 
     def matrix(self, value: Value) -> Matrix:
-        """A matrix without rows, from outside."""
+        """An input matrix without rows."""
         if value not in self._matrix:
             rows, columns = value.shape
             assert isinstance(rows, int)
@@ -98,7 +98,7 @@ class Lowering:
         return self._matrix[value]
 
     def fill(self, like: Row, number: float) -> Row:
-        """A constant row of one number."""
+        """A constant row filled with one number."""
         row = Row(self._unique("fill"), like.width, like.dtype)
         self.fills.append((row, number))
         return row
@@ -113,7 +113,7 @@ class Lowering:
         return result
 
     def cast(self, operand: Operand, dtype: torch.dtype) -> Operand:
-        """A row in another dtype; numbers have none."""
+        """A row in another dtype; numbers stay as they are."""
         return self.cast_row(operand, dtype) if isinstance(operand, Row) else operand
 
     def cast_row(self, row: Row, dtype: torch.dtype, name: str = "") -> Row:
@@ -126,13 +126,13 @@ class Lowering:
         return self.emit(kind, *args, width=width, dtype=dtype, name=name)
 
     def axes(self, row: Row, shape: Sequence[int]) -> tuple[Row, StridedView]:
-        """Where the features of a row of some shape lie: in which row, and along which axes."""
+        """The row that the features of `row` are read from, and the view of it."""
         root, axes = self._views.get(row, (row, StridedView.of((row.width,))))
         shaped = axes.shaped(shape)
         return (row, StridedView.of(shape)) if shaped is None else (root, shaped)
 
     def strided(self, row: Row, axes: StridedView, name: str = "") -> Row:
-        """Features of a row in another order, or several times."""
+        """A view of a row."""
         axes = axes.joined()
         if not axes.width:
             raise Uncompilable("a row is empty")
@@ -146,7 +146,7 @@ class Lowering:
         return self.emit("slice", row, *bounds, width=axes.width, dtype=row.dtype, name=name)
 
     def broadcast(self, row: Row, shape: Sequence[int], wanted: Sequence[int], name: str = "") -> Row:
-        """A row of some shape as wide as one of the `wanted` shape; one number serves for any."""
+        """A row broadcast to the `wanted` shape; width 1 stays as it is."""
         if row.width in (1, math.prod(wanted)):
             return row
         root, axes = self.axes(row, shape)
@@ -175,7 +175,7 @@ class Lowering:
         return self.broadcast(self.cast_row(self.row(arg), dtype), shape_in(arg, like), like.row_shape)
 
     def formula(self, arg: Argument, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Argument:
-        """A value as something to compute with; of its own shape, or of another."""
+        """A value as an operand of formulas, in its own shape or another."""
         if not isinstance(arg, Value):
             return arg
         return Decomposition(
@@ -189,7 +189,7 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
 
 
 def shape_in(value: Value, like: Value) -> tuple[int, ...]:
-    """The shape of a row of `value` where others meet it for `like`: what has no rows may have an axis for them."""
+    """The shape of a row of `value` as it broadcasts to `like`: without rows it may have an axis in their place."""
     if value.has_rows or like.row_axis is None:
         return value.row_shape
     place = len(value.shape) - len(like.shape) + like.row_axis

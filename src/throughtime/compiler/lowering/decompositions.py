@@ -1,4 +1,4 @@
-"""Operations that a row program spells out: each as a formula over rows."""
+"""Decompositions in the loop program: composite operations as formulas over rows."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from throughtime.compiler.ir.loop_ir import Operand, Row
 
 
 class Emitter(Protocol):
-    """What writes operations down."""
+    """Appends operations to a loop program."""
 
     def pointwise(self, kind: str, *args: Operand, dtype: torch.dtype, name: str = "") -> Row:
         """A pointwise operation, as wide as its widest row."""
 
     def broadcast(self, row: Row, shape: Sequence[int], wanted: Sequence[int], name: str = "") -> Row:
-        """A row of some shape as wide as one of the `wanted` shape."""
+        """A row broadcast to the `wanted` shape."""
 
     def reduce(self, kind: str, row: Row, shape: Sequence[int], axes: Collection[int], name: str = "") -> Row:
         """A row of some shape reduced over some of its axes."""
 
 
 Term: TypeAlias = "Decomposition | float"
-"""What a formula computes with."""
+"""An operand of a formula."""
 
 
 class Decomposition:
-    """A row of some shape that can be computed with as with a number: what is done with it is written down."""
+    """A row in a formula: arithmetic on it appends operations to the loop program."""
 
     def __init__(self, emitter: Emitter, row: Row, shape: tuple[int, ...]) -> None:
         self._emitter = emitter
@@ -49,7 +49,7 @@ class Decomposition:
         return Decomposition(self._emitter, self._emitter.pointwise(kind, *args, dtype=dtype), tuple(shape))
 
     def reduce(self, kind: str, axes: Collection[int]) -> Decomposition:
-        """Reduced over some axes, of which one feature is left each."""
+        """Reduced over some axes, which keep size 1."""
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(self.shape))
         return Decomposition(self._emitter, self._emitter.reduce(kind, self.row, self.shape, axes), shape)
 
@@ -114,7 +114,7 @@ def _within(x: Decomposition, low: float, high: float) -> Decomposition:
 
 
 def _zero_where(condition: Decomposition, other: Decomposition) -> Decomposition:
-    """Not by a factor of zero: an infinite gradient that has no way through must not become NaN."""
+    """By `where` rather than by a factor of zero, which would turn infinite gradients into NaN."""
     return other._pointwise("where", (condition, 0.0, other), other.row.dtype)
 
 
@@ -195,7 +195,7 @@ def _softmax(x: Decomposition, axis: int, _half: bool) -> Decomposition:
 
 
 def _safe_softmax(x: Decomposition, axis: int, _dtype: torch.dtype | None = None) -> Decomposition:
-    """What attention takes: zeros where there is nothing to look at."""
+    """The softmax of attention: zeros where everything is masked."""
     largest = x.reduce("amax", [axis])
     raised = (x - largest.where(largest > -math.inf, 0.0)).exp()
     total = raised.reduce("sum", [axis])
@@ -217,13 +217,13 @@ def _log_softmax_backward(d: Decomposition, y: Decomposition, axis: int, _dtype:
 
 
 _SIXTH = 0.1666666716337204
-"""As torch has it for the gradient of hardsigmoid: with the digits of float32, in float64, too."""
+"""1/6 as in torch's gradient of hardsigmoid: with the digits of float32, even in float64."""
 
 
 def layer_norm(
     x: Decomposition, weight: Decomposition | None, bias: Decomposition | None, eps: float
 ) -> tuple[Decomposition, Decomposition, Decomposition]:
-    """Normalised groups, each along the last axis; their means, and one over their deviations."""
+    """Groups normalised along the last axis; their means, and the reciprocals of their standard deviations."""
     mean = x.mean([1])
     apart = x - mean
     scale = ((apart * apart).mean([1]) + eps).rsqrt()
@@ -235,7 +235,7 @@ def layer_norm(
 def layer_norm_backward(
     d: Decomposition, x: Decomposition, mean: Decomposition, scale: Decomposition, weight: Decomposition | None
 ) -> Decomposition:
-    """The gradient of what went into normalised groups."""
+    """The gradient of the input of `layer_norm`."""
     d = d if weight is None else d * weight
     normalized = (x - mean) * scale
     return (d - d.mean([1]) - normalized * (d * normalized).mean([1])) * scale

@@ -1,4 +1,4 @@
-"""The rules for operations that move features: slices, transposes, joins. Most of them only say where to read."""
+"""Lowering rules of operations that move features. Most of them become strided views, without an operation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from throughtime.compiler.ir.strided_view import StridedView
 from throughtime.compiler.lowering.builder import Lowering, shape_in
 
 Rule = Callable[[Lowering, Node], Row | tuple[Row | None, ...]]
-"""From a node to the rows of its results; None for one that nobody wants."""
+"""From a node to the rows of its results; None for unused results."""
 
 
 def features_axis(value: Value, dim: int) -> int:
-    """The axis of a row that a dimension of a value is: the rows themselves do not count."""
+    """The axis of a row for a dimension of a value, without the batch axis."""
     dim %= len(value.shape)
     if value.row_axis is None or dim == value.row_axis:
         raise Uncompilable("something is done along the rows")
@@ -90,7 +90,7 @@ def _stack(lowering: Lowering, node: Node) -> Row:
 
 
 def _scatter(lowering: Lowering, node: Node) -> Row:
-    """`slice_scatter` and `select_scatter`: a piece in the place of a part of the whole."""
+    """`slice_scatter` and `select_scatter`: a piece replaces a part of the whole."""
     whole, piece = node.args[:2]
     axis = features_axis(whole, node.arg("dim"))
     shape = whole.row_shape
@@ -109,18 +109,18 @@ def _scatter(lowering: Lowering, node: Node) -> Row:
 
 
 def _part(lowering: Lowering, whole: Part, axis: int, start: int, stop: int, step: int = 1) -> Part | None:
-    """A part of an axis, if there is something in it."""
+    """A part of an axis; None if it is empty."""
     root, axes = lowering.axes(*whole)
     cut = axes.sliced(axis, start, stop, step)
     return (lowering.strided(root, cut), cut.sizes) if cut.sizes[axis] else None
 
 
 def _blocks(lowering: Lowering, old: Part, new: Part, axis: int, places: range) -> list[Part | None]:
-    """From the first place that is filled to the last: what fills it, and between any two of them what was there."""
+    """From the first index that is written to the last: new elements, with old ones between them."""
     step, count = places.step, len(places)
     if step == 1 or count == 1:
         return [new]
-    # Blocks of one that is new and those after it that are old, as an axis of their own.
+    # Blocks of one new element and the old ones after it, as an axis of their own.
     columns = [_part(lowering, new, axis, 0, count - 1)]
     starts = range(places[0] + 1, places[0] + step)
     columns += [_part(lowering, old, axis, start, places[-1], step) for start in starts]
@@ -164,7 +164,7 @@ def _pad(lowering: Lowering, node: Node) -> Row:
 
 
 def _joined(lowering: Lowering, parts: Sequence[Part], axis: int, dtype: torch.dtype, name: str = "") -> Row:
-    """Rows joined along an axis: they are turned so that it comes first, and the whole is turned back."""
+    """Rows concatenated along an axis: transposed so that it comes first, and the result transposed back."""
     rows = [(lowering.cast_row(row, dtype), shape) for row, shape in parts]
     if len(rows) == 1:
         return rows[0][0]
@@ -183,7 +183,7 @@ def _joined(lowering: Lowering, parts: Sequence[Part], axis: int, dtype: torch.d
 
 
 def _view(lowering: Lowering, node: Node) -> Row:
-    """The same features in the same order: nothing to do."""
+    """The same features in the same order: no operation."""
     source, result = node.args[0], node.result
     ahead = [math.prod(value.row_shape[: value.row_axis]) for value in (source, result)]
     if not source.has_rows or not result.has_rows or ahead[0] != ahead[1] or source.row_size != result.row_size:
@@ -196,7 +196,7 @@ def _expand(lowering: Lowering, node: Node) -> Row:
     source = lowering.row(value)
     if source.width != 1 or result.row_size == 1:
         return lowering.broadcast(source, shape_in(value, result), result.row_shape, result.name)
-    # A zero that leaves the sign of another alone.
+    # Adding -0.0 preserves the sign of zero.
     zero = -0.0 if result.dtype.is_floating_point else 0
     zeros = lowering.fill(Row("", result.row_size, result.dtype), zero)
     return lowering.pointwise("add", zeros, source, dtype=result.dtype, name=result.name)

@@ -1,4 +1,4 @@
-"""Lowering: the nodes of a loop as a loop program in the closed vocabulary of rows."""
+"""Lowering: the nodes of a loop as a loop program."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from throughtime.compiler.lowering.rules import rule_for
 
 
 class Lowered:
-    """A loop program, and which values its streams, constants and matrices are.
+    """A loop program, and the values of its streams, constants and matrices.
 
-    Nodes that can run `ahead` of the loop, from streams alone, become a part of the program of their own.
+    Nodes that run `ahead` of the loop, on streams alone, become a program of their own inside of it.
     """
 
     def __init__(self, loop: Loop, lagged: set[Value], ahead: Sequence[Node] = ()) -> None:
         lowering = Lowering(loop, lagged)
         for node in loop.nodes:
-            # Cheap nodes are in several sections: what the loop has read of another one it need not compute again.
+            # Cheap nodes may be in several sections: the loop does not recompute what it reads anyway.
             if not lowering.has(node.results):
                 _lower(lowering, node)
         self.program = lowering.program()
         self.streams, self.lagged = lowering.streams, lowering.lagged
         self.constants, self.matrices = lowering.constants, lowering.matrices
-        # Rows of numbers that the program itself brings along, such as zeros.
+        # Constant rows that the program itself defines, such as zeros.
         self.fills = lowering.fills
         self.rows, self.stored = {value: lowering.row(value) for value in lowering.streams}, loop.stored
         self.ahead: Lowered | None = None
@@ -43,7 +43,7 @@ class Lowered:
 
 
 def is_lowerable(node: Node) -> bool:
-    """Whether row programs have words for a node; its shapes and dtypes may still be beyond them."""
+    """Whether there is a lowering rule for a node; the rule may still refuse its shapes and dtypes."""
     return rule_for(node) is not None and all(value.row_axis == 0 for value in node.results)
 
 

@@ -1,4 +1,4 @@
-"""What each operation of a step is in a loop program: a rule for every name that row programs have words for."""
+"""Lowering rules: from a node of a step to operations of a loop program. The operation table names them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rule_for(node: Node) -> Rule | None:
 
 def _computing_dtype(node: Node) -> torch.dtype:
     """The dtype in which a comparison is made."""
-    # torch knows: a tensor without dimensions counts for less than others, a number for less still.
+    # By the type promotion of torch: scalars count less than tensors, Python numbers even less.
     compared = [
         torch.empty([0] * len(arg.shape), dtype=arg.dtype) if isinstance(arg, Value) else arg for arg in node.args
     ]
@@ -32,7 +32,7 @@ def _computing_dtype(node: Node) -> torch.dtype:
 
 
 def _same_name(lowering: Lowering, node: Node) -> Row:
-    """One pointwise operation for one."""
+    """The pointwise operation of the same name."""
     _check_real(node)
     result = node.result
     count = 2 if node.name in BINARY else 1
@@ -41,7 +41,7 @@ def _same_name(lowering: Lowering, node: Node) -> Row:
         within = torch.bool
     args = [lowering.operand(arg, result, within) for arg in node.args[:count]]
     for option in node.target._schema.arguments[count:]:
-        # Whatever else an operation can be told, such as how to round, is beyond the words of row programs.
+        # Loop programs have no options, such as a rounding mode.
         if node.arg(option.name) != option.default_value:
             raise Uncompilable(f"{node.title} has {option.name}={node.arg(option.name)}")
     return lowering.pointwise(node.name, *args, dtype=result.dtype, name=result.name)
@@ -82,7 +82,7 @@ def _check_floating(value: Value) -> None:
 
 
 def _bmm(lowering: Lowering, node: Node) -> Row:
-    """A product of two matrices of a row: everything times everything, and sums over what they share."""
+    """A product of two matrices of a row: broadcast products, and sums over the shared dimension."""
     left, right = node.args
     if left.row_axis != 0 or right.row_axis != 0:
         raise Uncompilable("a product is of matrices that not every row has")
@@ -95,7 +95,7 @@ def _bmm(lowering: Lowering, node: Node) -> Row:
         StridedView(along_one.start, full, (*along_one.strides, 0)),
         StridedView(along_other.start, full, (0, *along_other.strides)),
     )
-    # What is summed over may come first, in between or last: the results are in the same order.
+    # The summed dimension may come first, second or last: the results are in the same order.
     order = min(((0, 1, 2), (0, 2, 1), (1, 0, 2)), key=lambda order: _gaps([axes.permuted(order) for axes in along]))
     name = node.result.name
     factors = [lowering.strided(row, axes.permuted(order)) for row, axes in zip((one, other), along, strict=True)]
@@ -104,7 +104,7 @@ def _bmm(lowering: Lowering, node: Node) -> Row:
 
 
 def _gaps(along: Sequence[StridedView]) -> tuple[int, int]:
-    """What there is against walking along some axes: features that are read with gaps, and short inner loops."""
+    """The cost of a loop order: features that are read with strides, then short inner loops."""
     axis = next((axis for axis in (2, 1, 0) if along[0].sizes[axis] > 1), 2)
     size = along[0].sizes[axis]
     features = [
@@ -149,7 +149,7 @@ def _truth(lowering: Lowering, node: Node) -> Row:
 
 
 def _norm(lowering: Lowering, node: Node) -> Row:
-    """`linalg_vector_norm`, which `norm` and `normalize` are made of."""
+    """`linalg_vector_norm`, the operation behind `norm` and `normalize`."""
     axes, result, order = _reduced_axes(node), node.result, node.arg("ord")
     x = lowering.formula(node.args[0], result.dtype)
     if order == 2:
@@ -165,7 +165,7 @@ def _logsumexp(lowering: Lowering, node: Node) -> Row:
     axes, result = _reduced_axes(node), node.result
     x = lowering.formula(node.args[0], result.dtype)
     largest = x.reduce("amax", axes)
-    # What is infinite is no number to subtract.
+    # Infinity cannot be subtracted.
     base = largest.where(largest.abs() < math.inf, 0.0)
     logs = (x - base).exp().reduce("sum", axes).log()
     return lowering.pointwise("add", logs.row, base.row, dtype=result.dtype, name=result.name)
@@ -253,7 +253,7 @@ def _layer_norm_backward(lowering: Lowering, node: Node) -> tuple[Row | None, ..
 
 
 def _groups(source: Value, shape: Sequence[int]) -> tuple[int, int]:
-    """How many groups of features are normalised, and how many features each has."""
+    """The number of groups that are normalised, and the features of each."""
     return source.row_size // math.prod(shape), math.prod(shape)
 
 

@@ -1,7 +1,7 @@
-"""The adjoint: the backward part of a step, sorted like the forward part, and what it needs to have saved.
+"""The adjoint: the backward program, its saved values, and rematerialisation of cheap ones.
 
-The loop of the backward pass carries gradients of states from each step to the one before. Gradients of parameters are
-totals over rows: on the rows of all steps at once, they come out already summed over time.
+The backward loop carries the gradients of states from each step to the previous one. Gradients of parameters are sums
+over rows: computed for the rows of all steps at once, they are sums over time as well.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def add_adjoint(traced: Trace, program: Program) -> Program:
     gradients = (*traced.tensor_gradients, *traced.input_gradients, *traced.state_gradients)
     if all(gradient is None for gradient in gradients):
         return program
-    sections = (program.drawn, program.invariant, program.before, program.loop, program.after)
+    sections = (program.random, program.invariant, program.before, program.loop, program.after)
     forward = Partition(*(section.nodes for section in sections))
     adjoint = _adjoint(traced, forward, Graph(traced.graph.nodes[traced.backward_start :]), program.name)
     found = replace(program, adjoint=adjoint)
-    found.loop.store(found.kept)
+    found.loop.store(found.saved)
     return found
 
 
 def _adjoint(traced: Trace, forward: Partition, backward: Graph, name: str) -> Adjoint:
-    """Sort the backward part of a trace."""
+    """Partition the backward part of a trace."""
     closed = _close(traced)
     available = _forward_values(forward, traced)
     again = _recomputed(forward, backward, traced, closed.gradients)
@@ -81,10 +81,10 @@ def _adjoint(traced: Trace, forward: Partition, backward: Graph, name: str) -> A
 
 
 def _standing(traced: Trace, graph: Graph, cotangents: list[Value]) -> list[Value]:
-    """The states that the nodes take and that a step hands on as they are, such as a memory that is attended to.
+    """The states that nodes read and no step changes, such as the memory of an attention.
 
-    What is made of them alone is made at every step then. Where kernels have no words for that, they are better kept
-    for every step, like other states: all of it comes before the loop then.
+    Values that depend on them alone are then computed at every step. If that cannot be lowered, such states are saved
+    for every step like others, and these values are computed before the loop.
     """
     taken = {value for node in graph.nodes for value in node.values}
     moving = depends_on(graph.nodes, cotangents)
@@ -94,13 +94,13 @@ def _standing(traced: Trace, graph: Graph, cotangents: list[Value]) -> list[Valu
 
 
 def _made_of(nodes: list[Node], state: Value, moving: set[Value]) -> list[Node]:
-    """The nodes that depend on a state, and not on what comes back from later steps."""
+    """The nodes that depend on a state, and not on gradients from later steps."""
     reached = depends_on(nodes, [state])
     return [node for node in nodes if not reached.isdisjoint(node.results) and moving.isdisjoint(node.results)]
 
 
 class _Closed(NamedTuple):
-    """The states that carry a gradient, by their place in the state, each with cotangent and gradient."""
+    """The states with a gradient, by index, each with its cotangent and gradient."""
 
     carries: list[int]
     cotangents: list[Value]
@@ -109,11 +109,10 @@ class _Closed(NamedTuple):
 
 
 def _close(traced: Trace) -> _Closed:
-    """Pair what the backward loop carries.
+    """Pair cotangents and gradients of states, so that the backward loop can carry them.
 
-    A new state that the next step does not look at hands zeros back. A state that the step makes afresh, without a
-    gradient through it, hands back what it got, and nobody takes it until the first step. Even where there is neither,
-    the final state of a row without steps is the one that it started with.
+    A state without a gradient gets zeros; one without a cotangent gets a value that nothing reads before the first
+    step. States with neither are carried too: the final state of a row without steps is its initial state.
     """
     closed = _Closed([], [], [], [])
     pairs = zip(traced.state, traced.state_cotangents, traced.state_gradients, strict=True)
@@ -131,24 +130,24 @@ def _close(traced: Trace) -> _Closed:
 
 
 def _forward_values(forward: Partition, traced: Trace) -> list[Value]:
-    nodes = [*forward.drawn, *forward.invariant, *forward.before, *forward.loop, *forward.after]
+    nodes = [*forward.random, *forward.invariant, *forward.before, *forward.loop, *forward.after]
     made = [value for node in nodes for value in node.results]
     return [*traced.tensors, *traced.inputs, *traced.state, *traced.literals, *made]
 
 
 def _recomputed(forward: Partition, backward: Graph, traced: Trace, gradients: list[Value]) -> list[Node]:
-    """Forward nodes that are cheaper to run again than to save: all they need is there anyway."""
+    """Forward nodes that are cheaper to recompute than to save: all that they read is available anyway."""
     used = {value for node in backward.nodes for value in node.values} | set(gradients)
     there = {*traced.tensors, *traced.inputs, *traced.literals}
-    there |= {value for node in (*forward.drawn, *forward.invariant) for value in node.results}
-    # Outputs are somebody else's to keep; a state that is needed as it was is kept for every step, if it changes.
+    there |= {value for node in (*forward.random, *forward.invariant) for value in node.results}
+    # The caller holds outputs. A state that is read as it was before a step is saved for every step, if it changes.
     pairs = list(zip(traced.state, traced.new_state, strict=True))
     there |= {*traced.outputs, *(new for old, new in pairs if old in used or old is new)}
     order = [*forward.before, *forward.loop, *forward.after]
     made = Graph(order).producers()
 
     def chain(value: Value) -> list[Node] | None:
-        """The cheap nodes that lead to a value from what is there; None if there is no such way."""
+        """The cheap nodes that compute a value from available ones; None if there are none."""
         if value in used or value in there:
             return []
         return again(value)

@@ -1,8 +1,7 @@
-"""Proof that the rows of a batch do not meet: operation by operation, by rules that are known to hold.
+"""Proof that the rows of a batch are independent, operation by operation, by the rules in `row_rules.py`.
 
-Every operation that touches rows must have a rule here; one without is refused, so that a cell whose rows depend on
-each other is never compiled. In the backward part, rows may be summed up: a gradient of a parameter is a total over
-all rows, and from a total only what is linear in it may be computed.
+An operation on rows without a rule is refused, so a cell whose rows interact is never compiled. In the backward part
+rows may be summed: the gradient of a parameter is a sum over rows, and only linear operations may follow it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from throughtime.compiler.passes.row_rules import ROW_RULES, refuse
 
 
 def check_batch_independence(graph: Graph, backward_start: int, gradients: Iterable[Value] = ()) -> None:
-    """Raise `Uncompilable` unless rows are independent, and the `gradients` of parameters totals over rows."""
-    # Zero is the total of any number of zeros.
+    """Raise `Uncompilable` unless rows are independent, and the `gradients` of parameters are sums over rows."""
+    # Zero is the sum of any number of zeros.
     totals, zeros = set[Value](), set[Value]()
     for position, node in enumerate(graph.nodes):
         if not totals.isdisjoint(node.values):
@@ -38,7 +37,7 @@ def check_batch_independence(graph: Graph, backward_start: int, gradients: Itera
 
 
 def _is_zero(node: Node, zeros: set[Value]) -> bool:
-    """Whether something without rows is made of zeros, as where a function has no slope."""
+    """Whether a value without rows is zero, such as the gradient of a constant function."""
     if node.name in ("full", "scalar_tensor"):
         return bool(node.arg("fill_value" if node.name == "full" else "s") == 0)
     moved = bool(node.values) and zeros.issuperset(node.values) and _is_linear(node, node.values, zeros)
@@ -46,10 +45,10 @@ def _is_zero(node: Node, zeros: set[Value]) -> bool:
 
 
 def check_random(graph: Graph, once: list[Value]) -> None:
-    """Random numbers without rows are drawn at every step, unless somebody keeps them for the whole sequence."""
-    kept = set(map(id, graph.needed_for(once)))
+    """Raise `Uncompilable` for random numbers without rows, unless they are drawn once for a sequence (`once`)."""
+    for_sequence = set(map(id, graph.needed_for(once)))
     for node in graph.nodes:
-        if node.is_random and id(node) not in kept and not any(value.has_rows for value in node.results):
+        if node.is_random and id(node) not in for_sequence and not any(value.has_rows for value in node.results):
             raise Uncompilable(f"it draws random numbers at every step that all rows share ({node.title})")
 
 
@@ -64,7 +63,7 @@ def _apply_rule(node: Node) -> set[Value]:
 
 
 def _check_linear(node: Node, totals: set[Value], zeros: set[Value]) -> None:
-    """A function of a total must be linear: the total of all steps goes through it as each step's part would."""
+    """An operation on a sum over rows must be linear: it is applied once, to the sum over all steps."""
     among = [value for value in node.values if value in totals]
     if any(value.has_rows for value in (*node.values, *node.results)):
         raise Uncompilable(f"{node.title} joins a sum over rows with rows")

@@ -1,4 +1,4 @@
-"""States without rows, such as a counter of steps, are given rows: every row then counts for itself, and all alike."""
+"""Broadcast of scalar states, such as a step counter, to the batch: every row counts for itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 
 def broadcast_scalar_state(traced: Trace) -> None:
-    """Give rows to every state of rank 0 and to what is computed from it."""
+    """Give rows to every state of rank 0 and to all values that depend on it."""
     scalars = [state for state in traced.state if not state.has_rows]
     if not scalars:
         return
@@ -39,7 +39,7 @@ def broadcast_scalar_state(traced: Trace) -> None:
 
 
 def _first_backward(traced: Trace) -> int:
-    """Nodes may have been added in front of the backward part; it begins with the first user of a cotangent."""
+    """The first user of a cotangent: nodes may have been added before the backward part."""
     cotangents = {value for value in (*traced.output_cotangents, *traced.state_cotangents) if value is not None}
     for position, node in enumerate(traced.graph.nodes):
         if not cotangents.isdisjoint(node.values):

@@ -38,22 +38,22 @@ def _flat_parts(joined: Node, made: dict[Value, Node]) -> list[Value]:
 
 
 Piece = tuple[int, int, Value]
-"""Where a part of a row starts and stops, and the part."""
+"""Start and stop of a part of a row, and the part."""
 
 
 def concat_padded_slices(graph: Graph) -> Rewriter:
-    """Gradients of slices: a sum of pieces written into zeros, if they do not overlap, is the pieces side by side."""
+    """A sum of disjoint pieces padded with zeros, the gradient of slices, becomes a concatenation."""
     made = graph.producers()
     rewriter = Rewriter()
     pieces: dict[Value, list[Piece]] = {}
-    # The zeros that pieces were written into.
+    # The zeros that pieces are written into.
     blank: dict[Value, Node] = {}
     for node in graph.nodes:
         found = _pieces(node, made, pieces)
         if found is None:
             rewriter.keep(node)
         else:
-            # Sums that are only parts of larger ones are written out too, and then used by nobody.
+            # Partial sums get a concatenation too, which is dropped if nothing uses it.
             pieces[node.result] = found
             zeros = blank[node.result] = blank.get(node.args[0]) or made[node.args[0]]
             rewriter.replace(node.result, _side_by_side(rewriter, node.result, found, zeros))
@@ -61,7 +61,7 @@ def concat_padded_slices(graph: Graph) -> Rewriter:
 
 
 def _pieces(node: Node, made: dict[Value, Node], known: dict[Value, list[Piece]]) -> list[Piece] | None:
-    """What a node writes into zeros, in order; None if it is not of that kind."""
+    """The pieces that a node writes into zeros, in order; None for other nodes."""
     if node.name == "slice_scatter":
         whole, piece = node.args[:2]
         of_zeros = whole in made and made[whole].name == "zeros" and whole.row_axis == 0
@@ -86,7 +86,7 @@ def _side_by_side(rewriter: Rewriter, whole: Value, pieces: list[Piece], zeros: 
     for start, stop, piece in [*pieces, (width, width, whole)]:
         if start > position:
             gap = Value("zeros", (ROWS, start - position, *whole.shape[2:]), whole.dtype)
-            # Where the others were: on the same device.
+            # With the same options, for the device.
             rewriter.nodes.append(Node(zeros.target, (list(gap.shape),), zeros.kwargs, (gap,)))
             parts.append(gap)
         if piece is not whole:

@@ -7,7 +7,7 @@ from throughtime.compiler.passes.rewriter import Rewriter
 
 
 def eliminate_common_subexpressions(graph: Graph) -> Rewriter:
-    """Common subexpressions: what is computed twice from the same values is computed once."""
+    """Nodes with the same operation and arguments become one, except random ones."""
     rewriter = Rewriter()
     seen: dict[object, Node] = {}
     for old in graph.nodes:
@@ -28,5 +28,5 @@ def _key(tree: object) -> object:
         return tuple(map(_key, tree))
     if isinstance(tree, dict):
         return tuple((name, _key(part)) for name, part in tree.items())
-    # 1, 1.0 and True are equal, but not the same; nor are 0.0 and -0.0.
+    # By type and digits: 1, 1.0 and True are equal in Python, and so are 0.0 and -0.0.
     return (type(tree), repr(tree)) if isinstance(tree, int | float) else tree

@@ -1,12 +1,12 @@
-"""A step of a loop as few launches: what is pointwise goes into groups, and each group becomes one kernel.
+"""Pointwise fusion: the pointwise operations of a step in groups, each of which becomes one kernel.
 
-Products, convolutions and all that row programs have no words for stay operations of torch. Between two of them that
-depend on each other lies one group, so a step of an LSTM is a product and a group. Slices and views are free on both
-sides: a group reads the part that it needs, and torch makes a view. A value that is stored is written by its group to
-its place in the stream, and a stream is read from its place: nothing is copied in or out.
+Matmuls, convolutions and other operations that cannot be lowered stay operations of torch. Between two of them that
+depend on each other there is one group, so a step of an LSTM is a matmul and a group. Views cost nothing on either
+side: a group reads the part that it needs, and torch makes a view. Groups read streams and write stored values in
+place: nothing is copied in or out.
 
-`backends/triton/elementwise_kernel.py` makes the kernels, `backends/aten/fused_chunk.py` runs them. What these kernels
-can do is an argument here: `limits` returns why they cannot run a loop program, or None.
+`backends/triton/elementwise_kernel.py` makes the kernels, `backends/aten/fused_chunk.py` runs them. `limits` tells what
+these kernels can do: it returns why they cannot run a loop program, or None.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Limits = Callable[[LoopProgram], str | None]
 
 @dataclass
 class FusionGroup:
-    """Nodes that are one kernel: it reads `takes` and writes `gives`, of which `kept` are tensors for later parts.
+    """Nodes that are one kernel: it reads `takes` and writes `gives`.
 
-    What it gives and does not keep only goes to its place in a stream.
+    Of these, `kept` are tensors that later parts read; the others are only written to streams.
     """
 
     nodes: list[Node]
@@ -45,24 +45,24 @@ class FusionGroup:
 
     @property
     def takes(self) -> list[Value]:
-        """What it reads and does not compute itself."""
+        """The values that it reads and does not compute."""
         return taken_by(self.nodes, self.gives)
 
     def lowered(self) -> Lowered:
-        """The group as a program of rows; what it takes are streams or constants of it."""
+        """The group as a loop program; its inputs are streams or constants."""
         return Lowered(Loop("group", self.nodes, False, [], self.gives), set())
 
 
 @dataclass
 class UnfusedNodes:
-    """Nodes that torch runs, and which of their values others need."""
+    """Nodes that torch runs, and the values that other parts need of them."""
 
     nodes: list[Node]
     gives: list[Value] = field(default_factory=list)
 
     @property
     def takes(self) -> list[Value]:
-        """What they read and do not compute themselves."""
+        """The values that they read and do not compute."""
         return taken_by(self.nodes, self.gives)
 
 
@@ -70,7 +70,7 @@ Part = FusionGroup | UnfusedNodes
 
 
 class Carried(NamedTuple):
-    """What a step finds of a carried value and leaves of it: the value, or several that are its sum."""
+    """A carried value before and after a step: as itself, or as several values that add up to it."""
 
     before: list[Value]
     after: list[Value]
@@ -80,10 +80,9 @@ class Carried(NamedTuple):
 class FusedStep:
     """One step in parts that run one after another.
 
-    `carried` has, for each value that the loop carries, what is carried instead. Groups read `streams` from their
-    places and write `stored` values to theirs. Streams that are `copied` and stored values that are `stacked` pass
-    through memory of their own, because torch reads or writes them. `alive` [n] tells the rows that are there, if not
-    all are.
+    `carried` has, for each value that the loop carries, what is carried instead. Groups read `streams` and write
+    `stored` values in place. Streams that are `copied` and stored values that are `stacked` pass through buffers,
+    because torch reads or writes them. `alive` [n] is the mask of rows that have not ended, if there is one.
     """
 
     parts: list[Part]
@@ -96,14 +95,14 @@ class FusedStep:
 
     @cached_property
     def constants(self) -> list[Value]:
-        """What all steps take alike."""
+        """Inputs that are the same at all steps."""
         made = {value for part in self.parts for node in part.nodes for value in node.results}
         taken = dict.fromkeys(value for part in self.parts for value in part.takes)
         return [value for value in taken if not value.has_rows and value not in made]
 
     @cached_property
     def matrices(self) -> set[Value]:
-        """Constants that torch multiplies by and nobody else reads: how they lie in memory is free."""
+        """Constants that only matmuls of torch read, so that their strides are free."""
         plain = [node for part in self.parts if isinstance(part, UnfusedNodes) for node in part.nodes]
         others = {value for part in self.parts if isinstance(part, FusionGroup) for value in part.takes}
         others |= {value for node in plain for value in node.values if node.name != "mm"}
@@ -111,7 +110,7 @@ class FusedStep:
 
     @property
     def launches(self) -> int:
-        """Kernels of a step, as far as can be counted here: an operation of torch may be several, a view is none."""
+        """An estimate of the kernels of a step: an operation of torch may launch several, a view launches none."""
         nodes = [node for part in self.parts if isinstance(part, UnfusedNodes) for node in part.nodes]
         return sum(isinstance(part, FusionGroup) for part in self.parts) + sum(
             not node.operation.launches_nothing for node in nodes
@@ -119,7 +118,7 @@ class FusedStep:
 
 
 def fuse_pointwise(products: MergedMatmuls, limits: Limits, *, masked: bool) -> FusedStep:
-    """The step of a loop in as few kernels as there are; if `masked`, rows that are not alive keep what they had."""
+    """The step of a loop in as few kernels as possible; if `masked`, rows that have ended keep their state."""
     loop = products.loop
     nodes, carried = list(loop.nodes), [Carried([before], [after]) for before, after in loop.carried]
     alive = Value("alive", (ROWS,), torch.bool) if masked else None
@@ -140,7 +139,7 @@ def fuse_pointwise(products: MergedMatmuls, limits: Limits, *, masked: bool) -> 
 
 
 def _in_parts(products: MergedMatmuls, nodes: list[Node], before: Value, after: Value) -> Carried:
-    """A deep product that only the next step needs is carried in parts: its first kernel adds them up."""
+    """A split-K matmul that only the next step reads is carried in parts, which its first kernel adds."""
     parts = products.deep.get(after)
     if parts is None or after in products.loop.stored or any(after in node.values for node in nodes):
         return Carried([before], [after])
@@ -149,7 +148,7 @@ def _in_parts(products: MergedMatmuls, nodes: list[Node], before: Value, after: 
 
 
 def _or_before(alive: Value, before: Value, after: Value) -> list[Node]:
-    """Rows that are not alive keep what they had."""
+    """Rows that have ended keep their value."""
     sizes = tuple(ROWS if size is ROWS else 1 for size in before.shape)
     shaped = Value(f"alive_for_{before.name}", sizes, torch.bool)
     result = Value(f"{after.name}_or_{before.name}", before.shape, before.dtype)
@@ -160,19 +159,19 @@ def _or_before(alive: Value, before: Value, after: Value) -> list[Node]:
 
 
 def grouped(nodes: list[Node], wanted: set[Value], limits: Limits) -> list[Part]:
-    """The nodes in as few parts as there are; nobody knows yet what of each others need."""
+    """The nodes in as few parts as possible; what each gives to others is not known yet."""
     return _merged(_by_level(nodes, wanted, limits))
 
 
 def _by_level(nodes: list[Node], wanted: set[Value], limits: Limits) -> list[Part]:
-    """The parts of a step, by levels: what torch makes at level L needs groups up to L, and groups above L need it.
+    """The parts of a step, by level: operations of torch at level L read groups up to L, and groups above L read them.
 
-    Every node is as late as its users allow: what only a later group needs is computed there, and not kept for it.
+    Every node is as late as its users allow, so that values for a later group are computed inside of it.
     """
     made, users = Graph(nodes).producers(), Graph(nodes).users()
     fusable = {id(node) for node in nodes if unsupported_reason([node], (), limits) is None}
     views = {id(node) for node in nodes if id(node) in fusable and _is_view(node) and node.result not in wanted}
-    # The first level at which a group, or torch, can have a value; torch can begin before the first group.
+    # The first level at which a group, or torch, can read a value; torch can run before the first group.
     for_group: dict[Value, int] = {}
     for_torch: dict[Value, int] = {}
     place: dict[int, int] = {}
@@ -186,7 +185,7 @@ def _by_level(nodes: list[Node], wanted: set[Value], limits: Limits) -> list[Par
     for node in reversed(nodes):
         is_fused, used_by = id(node) in fusable, [user for value in node.results for user in users.get(value, [])]
         if used_by and (is_fused or node.operation.launches_nothing):
-            # A group finds what torch has made one level below.
+            # A group reads results of torch from the level below.
             later = min(place[id(user)] - (not is_fused and id(user) in fusable) for user in used_by)
             place[id(node)] = max(place[id(node)], later)
     parts: list[Part] = []
@@ -194,7 +193,7 @@ def _by_level(nodes: list[Node], wanted: set[Value], limits: Limits) -> list[Par
         here = [node for node in nodes if place[id(node)] == level and id(node) not in views]
         fused = _with_views([node for node in here if id(node) in fusable], made, views)
         if fused:
-            # What is pointwise one by one may still be too much for one kernel.
+            # Nodes that are supported one by one may still be too many for one kernel.
             parts.append(FusionGroup(fused) if unsupported_reason(fused, (), limits) is None else UnfusedNodes(fused))
         plain_nodes = _with_views([node for node in here if id(node) not in fusable], made, views)
         parts += [UnfusedNodes(plain_nodes)] if plain_nodes else []
@@ -202,7 +201,7 @@ def _by_level(nodes: list[Node], wanted: set[Value], limits: Limits) -> list[Par
 
 
 def _with_views(nodes: list[Node], made: dict[Value, Node], views: set[int]) -> list[Node]:
-    """Nodes and the views that they need: these cost nothing, so everybody has their own."""
+    """Nodes and the views that they need, which cost nothing, so each part has its own."""
     found: dict[int, Node] = {}
     for node in nodes:
         stack, chain = [node], []
@@ -216,7 +215,7 @@ def _with_views(nodes: list[Node], made: dict[Value, Node], views: set[int]) -> 
 
 
 def _merged(parts: Iterable[Part]) -> list[Part]:
-    """Operations of torch with no kernel between them are one part; a view that both had is there once."""
+    """Operations of torch without a kernel between them become one part; shared views occur once."""
     found: list[Part] = []
     for part in parts:
         if found and isinstance(part, UnfusedNodes) and isinstance(found[-1], UnfusedNodes):
@@ -227,7 +226,7 @@ def _merged(parts: Iterable[Part]) -> list[Part]:
 
 
 def _connected(loop: Loop, parts: list[Part], carried: list[Carried], alive: Value | None, limits: Limits) -> FusedStep:
-    """The parts with what they give to each other, to the next step and to streams."""
+    """The parts with the values that they give to each other, to the next step and to streams."""
     groups = {value for part in parts if isinstance(part, FusionGroup) for node in part.nodes for value in node.results}
     stacked = [value for value in loop.stored if value not in groups and not _store_by_copy(value, parts, limits)]
     afters = [after for found in carried for after in found.after]
@@ -242,7 +241,7 @@ def _connected(loop: Loop, parts: list[Part], carried: list[Carried], alive: Val
             continue
         wanted = by_torch | by_groups | {*stored}
         part.gives = list(dict.fromkeys([*part.gives, *(value for value in made if value in wanted)]))
-        # What is stored can be read from there.
+        # Stored values can be read from their streams.
         own = [value for value in part.gives if value in made]
         part.kept = [value for value in own if value in by_torch or (value in by_groups and value not in stored)]
         kept.update(part.kept)
@@ -260,7 +259,7 @@ def _connected(loop: Loop, parts: list[Part], carried: list[Carried], alive: Val
 
 
 def _store_by_copy(value: Value, parts: list[Part], limits: Limits) -> bool:
-    """Let a group write a value that it has not computed; False if there are no words for it."""
+    """Let a group write a value that it has not computed; False if no kernel supports that."""
     if unsupported_reason([], [value], limits) is not None:
         return False
     makers = [place for place, part in enumerate(parts) if any(value in node.results for node in part.nodes)]

@@ -1,4 +1,7 @@
-"""Hoisting: what does not truly recur leaves the loop."""
+"""Hoisting, or loop-invariant code motion: nodes that do not depend on the state leave the loop.
+
+Nodes whose results no later step needs leave it as well, to run after the loop for all steps at once.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from throughtime.compiler.trace.trace import Trace
 class Partition:
     """The nodes of a step by the time at which they can run.
 
-    `drawn`: random numbers that depend on nothing, for all steps at once. `invariant`: once, from parameters alone.
-    `before`: for all steps at once, ahead of the loop. `loop`: what the next state truly needs. `after`: for all steps
-    at once, when the loop has run.
+    `random`: random numbers that depend on shapes alone, for all steps at once. `invariant`: once, from parameters.
+    `before`: for all steps at once, before the loop. `loop`: what the next state depends on, step by step. `after`: for
+    all steps at once, after the loop.
     """
 
-    drawn: list[Node]
+    random: list[Node]
     invariant: list[Node]
     before: list[Node]
     loop: list[Node]
@@ -34,7 +37,7 @@ def hoist_step(traced: Trace, program: Program) -> Program:
     parts = hoist(Graph(loop.nodes), traced.inputs, traced.state, traced.new_state, traced.outputs)
     hoisted = replace(
         program,
-        drawn=Section("drawn", parts.drawn),
+        random=Section("random", parts.random),
         invariant=Section("invariant", parts.invariant),
         before=Section("before", parts.before),
         loop=Loop.of(loop.name, parts.loop, traced.state, traced.new_state, reverse=False),
@@ -52,10 +55,10 @@ def hoist(
     results: Iterable[Value] = (),
     everywhere: Iterable[Node] = (),
 ) -> Partition:
-    """Sort the nodes; `varying` differs from step to step, `carried` is known only once the step before has run.
+    """Partition the nodes. `varying` values differ from step to step, `carried` ones come from the previous step.
 
-    `carried_on` is what the next step will find, `results` are wanted outside. Nodes that are to run `everywhere` cost
-    next to nothing: each part that uses some has its own. Rows of zeros and the like are of that kind too.
+    `carried_on` values go to the next step, `results` are needed outside. Cheap nodes that may run `everywhere`, and
+    fills of rows, are copied into every section that uses them.
     """
     drawn = _drawn(graph)
     cheap = {id(node) for node in everywhere}
@@ -71,7 +74,7 @@ def hoist(
     ahead = set(map(id, graph.needed_for(wanted)))
     looping = set(map(id, loop))
     parts = Partition(drawn, [], [], loop, [])
-    # What is made of rows has to wait for them, even if it is the same for all of them, as a sum of zeros is.
+    # Values that depend on rows are not invariant even if they are constant, such as a sum of zeros.
     later = set(changing)
     for node in nodes:
         if id(node) in looping:
@@ -94,7 +97,7 @@ def hoist(
 
 
 def _drawn(graph: Graph) -> list[Node]:
-    """Random nodes that depend on nothing but shapes, and what they need."""
+    """Random nodes that depend on shapes alone, and the nodes that they need."""
     free: set[Value] = set()
     wanted: list[Value] = []
     for node in graph.nodes:
@@ -109,7 +112,7 @@ def _is_made_up(node: Node) -> bool:
 
 
 def _sink(parts: Partition, carried: Sequence[Value], carried_on: Sequence[Value]) -> None:
-    """Move cheap work into the loop that only the loop needs, from rows that the loop reads anyway, or narrow ones."""
+    """Move cheap nodes into the loop if only it needs them, and it reads their arguments anyway or these are narrow."""
     outside = {value for node in parts.after for value in node.values}
     inside = {value for node in parts.loop for value in node.values} | set(carried) | set(carried_on)
     spread = _spread_out(parts.before)
@@ -128,11 +131,11 @@ def _sink(parts: Partition, carried: Sequence[Value], carried_on: Sequence[Value
 
 
 _WIDE, _MUCH = 256, 8
-"""Rows of so many features are wide, and those of so many times fewer are narrow beside them."""
+"""Rows of at least `_WIDE` features are wide; rows with `_MUCH` times fewer features are narrow beside them."""
 
 
 def _spread_out(nodes: Iterable[Node]) -> set[Value]:
-    """Wide rows that are made of narrow ones at little cost, as outer products are: not worth to be kept anywhere."""
+    """Wide rows that are cheap to compute from narrow ones, such as outer products: not worth storing."""
     found: set[Value] = set()
     for node in nodes:
         is_outer = node.name == "bmm" and node.args[0].shape[2] == 1 and node.result.row_axis == 0
@@ -146,7 +149,7 @@ def _spread_out(nodes: Iterable[Node]) -> set[Value]:
 
 
 def _stay(parts: Partition, carried: Sequence[Value], results: set[Value]) -> None:
-    """Leave in the loop what makes narrow rows of wide ones: the wide ones need not be kept for every step then."""
+    """Leave reductions of wide rows to narrow ones in the loop, so that the wide rows are not stored for every step."""
     known = dict.fromkeys([*carried, *(value for node in parts.loop for value in node.results)])
     for value in known:
         moved = _narrowing(parts.after, value, results) if value.row_size >= _WIDE and value not in results else []
@@ -156,7 +159,7 @@ def _stay(parts: Partition, carried: Sequence[Value], results: set[Value]) -> No
 
 
 def _narrowing(nodes: list[Node], value: Value, results: set[Value]) -> list[Node]:
-    """The nodes that lead from a wide value to narrow ones; none if it is wanted for something else as well."""
+    """The nodes that reduce a wide value to narrow ones; none if something else needs it as well."""
     wide, moved = {value}, list[Node]()
     for node in nodes:
         if wide.isdisjoint(node.values):
@@ -168,13 +171,13 @@ def _narrowing(nodes: list[Node], value: Value, results: set[Value]) -> list[Nod
 
 
 def _goes_by_rows(node: Node) -> bool:
-    """Whether a node is as good a part of every step as of all of them."""
+    """Whether a node is as fast in every step as once for all steps."""
     rows = [*node.results, *(value for value in node.values if value.has_rows)]
     return (node.is_pointwise or node.operation.narrows) and not node.is_random and all(v.row_axis == 0 for v in rows)
 
 
 def is_cheap(node: Node) -> bool:
-    """Whether running a node again costs less than keeping its result."""
+    """Whether a node is cheaper to recompute than to save."""
     return node.operation.recompute is RecomputePolicy.ALWAYS and node.result.row_axis == 0
 
 

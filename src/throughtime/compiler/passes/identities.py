@@ -1,4 +1,4 @@
-"""Nodes that change nothing, and gradients that only some sections need."""
+"""Nodes that change nothing, and operations that compute several gradients."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ aten = torch.ops.aten
 
 
 def drop_identities(graph: Graph) -> Rewriter:
-    """Views, casts and copies that change nothing."""
+    """Drop views, casts and copies that change nothing."""
     rewriter = Rewriter()
     for node in graph.nodes:
         if _is_identity(node):
             rewriter.replace(node.result, node.args[0])
         elif node.name in ("view", "_unsafe_view") and not _is_line(node.args[0]):
-            # Elements that lay side by side when the step was traced need not do so when it runs.
+            # A value that was contiguous in the trace need not be so at run time.
             rewriter.keep(Node(aten.reshape.default, node.args, node.kwargs, node.results))
         else:
             rewriter.keep(node)
@@ -32,7 +32,7 @@ def _is_identity(node: Node) -> bool:
 
 
 def _is_line(value: Value) -> bool:
-    """Whether there is but one dimension, which lies in order whatever its strides."""
+    """Whether at most one dimension has a size other than 1: then any strides allow a view."""
     return sum(size != 1 for size in value.shape) <= 1
 
 
@@ -41,7 +41,7 @@ def _same_dtype(node: Node) -> bool:
 
 
 def split_output_masks(graph: Graph) -> Rewriter:
-    """An operation that computes gradients of rows and of parameters at once becomes two: only one is in the loop."""
+    """An operation that computes gradients of rows and of parameters becomes two: only the first is in the loop."""
     rewriter = Rewriter()
     for node in graph.nodes:
         names = [argument.name for argument in node.target._schema.arguments]

@@ -1,4 +1,4 @@
-"""`h[torch.arange(len(h)), i]`: every row picks from itself, by its number. Without the numbers it is a `gather`."""
+"""`h[torch.arange(len(h)), i]` as a `gather`: every row indexes into itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEVER_NEGATIVE = frozenset({"argmax", "argmin"})
 
 
 def index_to_gather(graph: Graph) -> Rewriter:
-    """Picking from, and writing into, the own row of each row; what uses numbers of rows for anything else stays."""
+    """Replace reads and writes that index rows by their own number; other uses of row numbers stay."""
     made = graph.producers()
     rewriter = Rewriter()
     numbers: set[Value] = set()
@@ -58,7 +58,7 @@ def _is_by_row(node: Node, numbers: set[Value]) -> bool:
 
 
 def _fills(node: Node) -> bool:
-    """Whether what is written is there for every place."""
+    """Whether the written value has an element for every index."""
     whole, indices, piece = node.args[:3]
     others = [index for index in indices[1:] if index is not None]
     return bool(others) and piece.shape == (*others[0].shape, *whole.shape[2:])
@@ -82,7 +82,7 @@ def _written(rewriter: Rewriter, node: Node, made: dict[Value, Node]) -> Value:
 
 
 def _places(rewriter: Rewriter, index: Value, source: Value, made: dict[Value, Node]) -> Value:
-    """The columns of each row, once for all that lies below a column; -1 is the last of them."""
+    """The column indices of each row, broadcast over inner dimensions; negative ones count from the end."""
     found, now = made.get(index), rewriter.resolve(index)
     if found is None or found.name not in _NEVER_NEGATIVE:
         below = Value("lt", now.shape, torch.bool)

@@ -71,10 +71,10 @@ def accumulate_into_products(body: LoopBody) -> LoopBody:
 
 
 def _product_in(op: Op, ops: dict[str, Op], free: set[str], memory: set[str]) -> tuple[Row, Row] | None:
-    """The product and the other row of a sum of the two, if the product serves nothing else."""
+    """The product and the other row of a sum of the two, if nothing else uses the product."""
     if op.kind != "add" or len(op.rows) != 2 or op.rows[0] == op.rows[1]:
         return None
-    # The later of two products, so that the earlier one is there to start from.
+    # The later of two products accumulates onto the earlier one.
     late = sorted(op.rows, key=lambda row: list(ops).index(row.name) if row.name in ops else -1, reverse=True)
     for own, other in (late, late[::-1]):
         product = own.name in ops and ops[own.name].kind == "product" and own.name in free
@@ -100,7 +100,7 @@ def _sunk(ops: list[Op], wanted: set[str]) -> list[Op]:
             for cut in cuts:
                 del kept[cut.result.name]
         for made in [op] if groups is None else _sliced(op, [cuts[0] for cuts in groups])[::-1]:
-            # A slice that is there already moves up to where it is first needed.
+            # An existing slice moves up to its first use.
             known = kept.pop(made.result.name, None)
             kept[made.result.name] = known or made
             for row in made.rows if known is None else ():
@@ -114,7 +114,7 @@ def _renamed(op: Op, same: dict[str, Row]) -> Op:
 
 
 def _separate_slices(op: Op, uses: list[Op], wanted: set[str]) -> list[list[Op]] | None:
-    """The uses of a pointwise result, if they are slices that do not overlap; those of the same columns together."""
+    """The uses of a pointwise result, if they are disjoint slices; equal slices in one list."""
     if op.kind not in POINTWISE or op.result.width == 1 or not uses or any(use.kind != "slice" for use in uses):
         return None
     groups: defaultdict[tuple[int, int], list[Op]] = defaultdict(list)
@@ -135,7 +135,7 @@ def bounds(cut: Op) -> tuple[int, int]:
 
 
 def _sliced(op: Op, slices: list[Op]) -> list[Op]:
-    """The operation once for each slice of its result, on slices of its arguments."""
+    """The operation for each slice of its result, on slices of its arguments."""
     new: list[Op] = []
     for cut in slices:
         start, stop = bounds(cut)

@@ -12,11 +12,11 @@ aten = torch.ops.aten
 
 
 _WIDE = 128
-"""Features from which on a product of its own is fast enough: to join rows takes time and memory."""
+"""From this width on matmuls are not merged: to concatenate rows takes time and memory."""
 
 
 def fuse_bias(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """`x @ W` and then `+ b` is one operation of torch, which goes over the result once instead of twice."""
+    """`x @ W + b` becomes `addmm`, which writes the result once instead of twice."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
     fused: dict[int, Node] = {}
@@ -33,7 +33,7 @@ def fuse_bias(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
 
 
 def merge_weight_gradients(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """The gradients of parts of one matrix, `cat([xᵀ @ g, hᵀ @ g])`, are one larger product, `cat([x, h])ᵀ @ g`."""
+    """Gradients of parts of one matrix, `cat([xᵀ @ g, hᵀ @ g])`, become one matmul, `cat([x, h])ᵀ @ g`."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
     changed: list[Node] = []
@@ -54,7 +54,7 @@ def merge_weight_gradients(nodes: Sequence[Node], gives: set[Value]) -> list[Nod
         if min(left.row_size for left in lefts) >= _WIDE:
             changed.append(node)
             continue
-        # The sum of the same rows, for a bias, may have joined them already.
+        # A sum of the same rows, for a bias, may have concatenated them already.
         joined = joins.get(lefts)
         if joined is None:
             joined = joins[lefts] = Value(f"{node.result.name}_joined", (ROWS, width), right.dtype)
@@ -68,7 +68,7 @@ def merge_weight_gradients(nodes: Sequence[Node], gives: set[Value]) -> list[Nod
 
 
 def sum_before_concat(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """The sum over the rows of a join is the join of sums, where nothing else needs the rows side by side."""
+    """The sum over the rows of a concatenation becomes a concatenation of sums, unless others need the former."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
 
@@ -91,7 +91,7 @@ def sum_before_concat(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
 
 
 def accumulate_matmuls(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """`x @ W + h @ U` with the second product added to the first where that lies: a third of the way through memory."""
+    """`x @ W + h @ U` with the second matmul accumulated onto the first in place: a third of the memory traffic."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
 
@@ -103,7 +103,7 @@ def accumulate_matmuls(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
         if node.target is not aten.add.Tensor or node.arg("alpha") != 1 or not all(map(is_used_up, node.args)):
             continue
         total, product = node.args
-        # The sum is fresh memory of this function: the result of another sum or product, never of a view.
+        # The sum must own its memory: the result of another sum or matmul, not a view.
         fresh = made[total].name in ("add", "mm") and total.shape == product.shape and total.dtype == product.dtype
         if made[product].name == "mm" and fresh:
             fused[id(node)] = Node(aten.addmm_.default, (total, *made[product].args), {}, node.results)
@@ -111,7 +111,7 @@ def accumulate_matmuls(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
 
 
 def flatten_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """A sum over rows [1, n] that is then seen as [n] is one in the first place."""
+    """A sum over rows of shape [1, n] that is viewed as [n] becomes a sum of shape [n]."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
     plain: dict[int, Node] = {}
@@ -126,7 +126,7 @@ def flatten_sums(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
 
 
 def weight_gradient_operands(made: dict[Value, Node], product: Value) -> tuple[Value, Value] | None:
-    """`a` and `g`, both [n, ...], of a product `aᵀ @ g`, which sums over rows."""
+    """`a` and `g`, both [n, ...], of a matmul `aᵀ @ g`, which sums over rows; None for other nodes."""
     node = made.get(product)
     if node is None or node.name != "mm":
         return None

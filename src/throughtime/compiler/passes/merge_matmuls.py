@@ -1,11 +1,11 @@
-"""Products of a step in the form that a GPU computes fastest: few and large, but not deep.
+"""Horizontal merging of matmuls, and split-K: few and large matmuls in a step on a GPU.
 
-The compiler takes products apart, so that what does not recur can leave the loop; what is left of them is put together
-again here. `a @ A + b @ B` is one product, `[a b] @ [A; B]`, and `a @ A`, `a @ B` are parts of one, `a @ [A B]`. Rows
-are joined by the kernel that makes them; matrices once a call, when they are copied to where recorded steps find them.
+The compiler splits matmuls so that state-independent parts can leave the loop; the rest is merged again here.
+`a @ A + b @ B` is `[a b] @ [A; B]`, and `a @ A`, `a @ B` are slices of `a @ [A B]`. The kernel that computes the rows
+concatenates them; matrices are concatenated once a call, when they are copied to static buffers.
 
-A deep product with few columns, as backward steps have, leaves most multiprocessors idle: it is cut along its features,
-and the kernel that takes the result adds the parts.
+A matmul with many features and few columns, as in backward steps, leaves most multiprocessors idle: it is split along
+its features (split-K), and the kernel that reads the result adds the parts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ aten = torch.ops.aten
 
 
 PARTS = 4
-"""Of a deep product: 8192 features and 2048 columns take 31 µs in float32, 23 in four parts; 16 and 8 in bfloat16."""
+"""Parts of split-K: 8192 features, 2048 columns take 31 µs in float32, 23 in four parts; 16 and 8 in bfloat16."""
 DEEP_BYTES = 1 << 24
-"""Smaller matrices are left whole: the sum of the parts may be one kernel more."""
+"""Smaller matrices are not split: the sum of the parts may be one kernel more."""
 
 
 class MergedMatmul(NamedTuple):
-    """Matrices one below the other (0) or side by side (1)."""
+    """Matrices concatenated along `dim`."""
 
     parts: tuple[Value, ...]
     dim: int
 
 
 class MergedMatmuls(NamedTuple):
-    """A loop with other products; the matrices it takes that are `joined`; of sums of `deep` products, the parts."""
+    """A loop with merged matmuls; its concatenated matrices (`joined`); the parts of split-K matmuls (`deep`)."""
 
     loop: Loop
     joined: dict[Value, MergedMatmul]
@@ -45,7 +45,7 @@ class MergedMatmuls(NamedTuple):
 
 
 def unmerged(loop: Loop) -> MergedMatmuls:
-    """The loop with its own products."""
+    """The loop before merging."""
     return MergedMatmuls(loop, {}, {})
 
 
@@ -102,7 +102,7 @@ def split_deep_matmuls(products: MergedMatmuls) -> MergedMatmuls:
 def _join_sums(
     nodes: list[Node], wanted: set[Value], outside: set[Value], joined: dict[Value, MergedMatmul]
 ) -> list[Node]:
-    """Sums of products become products of joined rows."""
+    """Sums of matmuls become matmuls of concatenated rows."""
     made, users = Graph(nodes).producers(), Graph(nodes).users()
 
     def is_inner(value: Value) -> bool:
@@ -143,7 +143,7 @@ def _join_sums(
 def _join_beside(
     nodes: list[Node], wanted: set[Value], outside: set[Value], joined: dict[Value, MergedMatmul]
 ) -> list[Node]:
-    """Products of the same rows become one, and its parts."""
+    """Matmuls of the same rows become one, and slices of it."""
     by_left: dict[Value, list[Node]] = {}
     for node in nodes:
         if _is_product(node, outside) and node.result not in wanted:
@@ -168,7 +168,7 @@ def _join_beside(
 
 
 def _split_deep(node: Node, outside: set[Value], deep: dict[Value, list[Value]]) -> list[Node]:
-    """A deep product as a sum of several."""
+    """A deep matmul as a sum of several."""
     if not _is_product(node, outside):
         return [node]
     left, matrix = node.args
@@ -176,7 +176,7 @@ def _split_deep(node: Node, outside: set[Value], deep: dict[Value, list[Value]])
     if depth < 2 * width or depth % PARTS or depth * width * matrix.dtype.itemsize < DEEP_BYTES:
         return [node]
     name, dtype, each = node.result.name, node.result.dtype, depth // PARTS
-    # Parts of half precision are summed in float32.
+    # Parts in half precision are summed in float32.
     precise = torch.float32 if dtype.itemsize == 2 else dtype
     cut = Value(f"{name}_cut", (ROWS, PARTS, each), dtype)
     apart = Value(f"{name}_apart", (PARTS, ROWS, each), dtype)
@@ -197,7 +197,7 @@ def _split_deep(node: Node, outside: set[Value], deep: dict[Value, list[Value]])
 
 
 def sum_of(parts: list[Value], result: Value) -> list[Node]:
-    """Nodes that add up parts, which may be more precise than their sum."""
+    """Nodes that add parts, which may have a higher precision than their sum."""
     nodes: list[Node] = []
     total, precise = parts[0], parts[0].dtype
     for index, part in enumerate(parts[1:], 1):

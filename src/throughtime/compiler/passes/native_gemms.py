@@ -15,20 +15,20 @@ aten = torch.ops.aten
 
 
 _PANEL = 16
-"""Columns of float32 that a tile of such a product has, with vectors of 32 bytes."""
+"""Columns of a tile of such a GEMM in float32, with vectors of 32 bytes."""
 
 
 _NARROWEST = 8
-"""Columns of a gradient that are worth a panel, which has twice as many; a turned one has its sums in the rest."""
+"""The fewest columns of a gradient for a panel, which has twice as many."""
 
 
 _DTYPES: tuple[set[torch.dtype], ...] = ({torch.float32}, {torch.float64})
 
 
 def use_weight_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """Products that sum over rows, `aᵀ @ g`, with sums over rows of either side, for a bias, as one operation.
+    """Matmuls that sum over rows, `aᵀ @ g`, and sums over the rows of `a` or `g`, for a bias, as one operation.
 
-    It reads rows where they lie, one below the other: no part is copied to be joined, nor a state of the step before.
+    It reads rows in place: nothing is copied to be concatenated, nor to be shifted to the previous step.
     """
     nodes, results = list(nodes), [value for node in nodes for value in node.results if value in gives]
     for total in nodes:
@@ -43,17 +43,17 @@ def use_weight_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) -> list[N
 
 
 _Wholes = dict[Value, dict[Value, Value]]
-"""Products, and joins of some one below the other: for each the products it consists of, and their `a`."""
+"""Matmuls, and concatenations of some along the first axis: for each its matmuls, with their `a`."""
 
 
 def _as_one(
     nodes: list[Node], results: Sequence[Value], g: Value, wholes: _Wholes, total: Node | None = None
 ) -> list[Node]:
-    """Nodes with some products with `g`, and the sum of it or of what it is multiplied with, in one operation."""
+    """Nodes with some matmuls with `g`, and the sum of `g` or of `a`, as one operation."""
     producer = Graph(nodes).producers().get(g)
     pieces = producer.args[0] if producer is not None and _is_concat(producer) else [g]
     lefts = [left for parts in wholes.values() for left in parts.values()]
-    # Nobody asks for the sum, but it is made all the same.
+    # The operation always computes the sum, used or not.
     sums = Value(f"{g.name}_sums", (g.row_size,), g.dtype) if total is None else total.result
     gone = {sums, *wholes, *(part for parts in wholes.values() for part in parts)}
     before = {value for node in Graph(nodes).needed_for([*pieces, *lefts]) for value in node.results}
@@ -68,7 +68,7 @@ def _as_one(
 
 
 def _products_over_rows(nodes: Sequence[Node], gives: set[Value]) -> dict[Value, tuple[Value, dict[Value, Value]]]:
-    """Products that sum over rows, and joins of some with one `g`: that, and the products each consists of."""
+    """Matmuls that sum over rows, and concatenations of some with one `g`: that `g`, and the matmuls of each."""
     graph = Graph(list(nodes))
     made, users = graph.producers(), graph.users()
     operands = {node.results[0]: weight_gradient_operands(made, node.results[0]) for node in nodes}
@@ -87,7 +87,7 @@ def _products_over_rows(nodes: Sequence[Node], gives: set[Value]) -> dict[Value,
 
 
 def _by_right_side(found: dict[Value, tuple[Value, dict[Value, Value]]]) -> dict[Value, _Wholes]:
-    """Those with one `g` together."""
+    """The same, grouped by `g`."""
     grouped: dict[Value, _Wholes] = {}
     for whole, (g, parts) in found.items():
         grouped.setdefault(g, {})[whole] = parts
@@ -95,7 +95,7 @@ def _by_right_side(found: dict[Value, tuple[Value, dict[Value, Value]]]) -> dict
 
 
 def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> tuple[Value, _Wholes] | None:
-    """Products with what is summed up: as the `g` of some, or else as the `a` of one."""
+    """Matmuls with the summed value: as the `g` of some, or else as the `a` of one."""
     found = _products_over_rows(nodes, gives)
     source: Value = total.values[0]
     with_it = _by_right_side(found).get(source)
@@ -104,7 +104,7 @@ def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> 
     producer = Graph(list(nodes)).producers().get(source)
     pieces = producer.args[0] if producer is not None and _is_concat(producer) else [source]
     widths = {whole: g.row_size for whole, (g, parts) in found.items() if list(parts.values()) in (pieces, [source])}
-    # A panel that is not full has room for the sum; where all are, one more must be a small part of many.
+    # A panel that is not full has room for the sum; if all are full, one more must be a small share.
     with_room = [whole for whole in widths if widths[whole] % _PANEL]
     best = min(with_room, key=widths.__getitem__) if with_room else max(widths, key=widths.__getitem__, default=None)
     if best is None or (not with_room and widths[best] < 4 * _PANEL):
@@ -116,7 +116,7 @@ def _products_of_sums(total: Node, nodes: Sequence[Node], gives: set[Value]) -> 
 def _as_one_operation(
     g: Value, pieces: Sequence[Value], lefts: list[Value], heights: dict[Value, int], sums: Value, *, sum_parts: bool
 ) -> list[Node]:
-    """All of them below each other, of which each is a part if there are several; `g` may be the join of pieces."""
+    """One operation for all matmuls, and slices of it if there are several; `g` may be a concatenation of pieces."""
     arguments = (list(pieces), lefts, sum_parts)
     if len(heights) == 1:
         return [Node(OVER_ROWS, arguments, {}, (*heights, sums))]
@@ -129,7 +129,7 @@ def _as_one_operation(
 
 
 def _is_concat(node: Node) -> bool:
-    """Whether rows are put side by side."""
+    """Whether a node concatenates features."""
     return node.name == "cat" and node.arg("dim") == 1
 
 
@@ -149,9 +149,9 @@ def use_single_weight_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) ->
 
 
 def use_input_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) -> list[Node]:
-    """Products of all rows with matrices, and sums of such products that nobody needs by themselves, as one operation.
+    """Matmuls of rows with matrices, and sums of such matmuls that nothing else uses, as one operation.
 
-    Nodes are in the order of their values: what is gathered for a sum is there when the sum of that sum comes.
+    Nodes are in topological order, so the terms of a sum are known before the sum.
     """
     users = Graph(list(nodes)).users()
     terms: dict[Value, list[tuple[Value, Value]]] = {}
@@ -170,7 +170,7 @@ def use_input_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) -> list[No
 def _terms(
     node: Node, terms: dict[Value, list[tuple[Value, Value]]], users: dict[Value, list[Node]], gives: set[Value]
 ) -> list[tuple[Value, Value]] | None:
-    """The rows and matrices that a node is the sum of products of, if it is nothing else."""
+    """The rows and matrices of the matmuls that a node sums; None for other nodes."""
     if node.name == "mm":
         rows, matrix = node.args
         plain = {rows.dtype, matrix.dtype} in _DTYPES

@@ -1,9 +1,8 @@
-"""What a forward pass keeps, in rows as wide as those that the backward loop stores.
+"""Packing of saved values, so that the backward loop can store into their memory.
 
-A backward kernel reads what was kept of a row, and stores what gradients are made of: often as much, and at the very
-place where it has just read for the last time. Then it can be written there (`Backward.overwritten`), which takes no
-memory of its own and meets lines that are in the cache already. Several kept values that are as wide together as one
-that is stored are therefore kept side by side, as one.
+A backward kernel reads the saved values of a row for the last time and stores values for gradients, often of the same
+size. It can write them to the same memory (`Backward.overwritten`): that allocates nothing, and the lines are in cache.
+Saved values that are together as wide as a stored one are therefore concatenated.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ aten = torch.ops.aten
 
 
 def spendable(program: Program) -> list[Value]:
-    """What is kept for the backward loop alone, in memory of its own, and read at its own step only."""
+    """The saved values that only the backward loop reads, at their own step, and that own their memory."""
     adjoint = program.adjoint
     if adjoint is None:
         return []
@@ -34,7 +33,7 @@ def spendable(program: Program) -> list[Value]:
 
 
 def pack_saved_values(program: Program) -> Program:
-    """The same program, with kept values side by side where that makes room for one that the backward loop stores."""
+    """The program with saved values concatenated where the backward loop can then store into their memory."""
     adjoint = program.adjoint
     if adjoint is None:
         return program
@@ -46,12 +45,12 @@ def pack_saved_values(program: Program) -> Program:
         if len(parts) > 1:
             groups.append(parts)
     for number, parts in enumerate(groups):
-        program = _joined(program, parts, f"kept_{number}" if number else "kept")
+        program = _joined(program, parts, f"saved_{number}" if number else "saved")
     return program
 
 
 def _as_wide_as(wanted: Value, free: Sequence[Value]) -> list[Value]:
-    """One value that is as wide, or several that are so together; none if the first that have room do not add up."""
+    """One value of the same width, or several that add up to it; none if the first ones that fit do not."""
     alike = [value for value in free if value.dtype is wanted.dtype and value.row_size <= wanted.row_size]
     single = [value for value in alike if value.row_size == wanted.row_size]
     if single:
@@ -66,7 +65,7 @@ def _as_wide_as(wanted: Value, free: Sequence[Value]) -> list[Value]:
 
 
 def _joined(program: Program, parts: list[Value], name: str) -> Program:
-    """The program with these kept values as one, of which the backward loop takes its parts."""
+    """The program with these saved values as one, of which the backward loop reads slices."""
     adjoint = program.adjoint
     assert adjoint is not None
     widths = [value.row_size for value in parts]

@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 
 def regroup_sums(graph: Graph, carried: Iterable[Value]) -> Rewriter:
-    """`(x @ W + h @ U) + b` becomes `(x @ W + b) + h @ U`: all terms without state come first, and leave the loop."""
+    """`(x @ W + h @ U) + b` becomes `(x @ W + b) + h @ U`: state-independent terms come first, and leave the loop."""
     recurrent = depends_on(graph.nodes, carried)
     made, users = graph.producers(), graph.users()
     rewriter = Rewriter()

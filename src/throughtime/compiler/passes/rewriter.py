@@ -9,30 +9,30 @@ from throughtime.compiler.ir.graph import Argument, Dim, Node, Value
 
 
 class Rewriter:
-    """Builds a new list of nodes from an old one; `resolve` tells what has become of a value."""
+    """Builds a new list of nodes from an old one; `resolve` maps old values to new ones."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._replaced: dict[Value, Value] = {}
 
     def resolve(self, value: Value) -> Value:
-        """What stands for `value` now."""
+        """The value that replaces `value`, or itself."""
         while value in self._replaced:
             value = self._replaced[value]
         return value
 
     def replace(self, old: Value, new: Value) -> None:
-        """From here on, `new` stands for `old`."""
+        """Replace `old` by `new` from here on."""
         self._replaced[old] = new
 
     def keep(self, node: Node) -> None:
-        """The node as it is, on what has become of its arguments."""
+        """Append a node, with its arguments replaced."""
         self.nodes.append(node.substituted(self.resolve))
 
     def call(
         self, target: OpOverload, *args: Argument, shape: Iterable[Dim], like: Value, name: str | None = None
     ) -> Value:
-        """A new node; its result has the dtype of `like`."""
+        """Append a new node; its result has the dtype of `like`."""
         result = Value(name or target.overloadpacket.__name__, tuple(shape), like.dtype)
         self.nodes.append(Node(target, args, {}, (result,)))
         return result

@@ -32,7 +32,7 @@ def _dim(node: Node, value: Value, name: str = "dim") -> int:
 
 
 def _pointwise(node: Node) -> None:
-    """Broadcasting aligns shapes at their ends, so rows stay apart if they lie at the same distance from the end."""
+    """Broadcasting aligns shapes at their ends, so batch axes must be at the same distance from the end."""
     places = {len(value.shape) - _axis(value) for value in node.values if value.has_rows}  # type: ignore[operator]
     for result in node.results:
         expected = None if result.row_axis is None else len(result.shape) - result.row_axis
@@ -41,7 +41,7 @@ def _pointwise(node: Node) -> None:
 
 
 def _free(node: Node) -> None:
-    """Made from shapes alone: every row is like every other, or drawn on its own."""
+    """From shapes alone: all rows are equal, or drawn independently."""
 
 
 def _reshape(node: Node) -> None:
@@ -60,7 +60,7 @@ def _permute(node: Node) -> None:
 
 
 def _repeat(node: Node) -> None:
-    """Rows are not repeated, but anything else may be, once for each row as well."""
+    """The batch axis must not be repeated; a value without rows may be repeated for each row."""
     source, result = node.values[0], node.result
     if source.row_axis is None:
         return
@@ -69,7 +69,7 @@ def _repeat(node: Node) -> None:
 
 
 def _along(name: str = "dim") -> Callable[[Node], None]:
-    """Works along some dimensions, which must not be that of the rows."""
+    """Works along some dimensions, which must not be the batch axis."""
 
     def rule(node: Node) -> None:
         for value in node.values:
@@ -105,7 +105,7 @@ def _cat(node: Node) -> None:
 
 
 def _stack(node: Node) -> None:
-    """Stacked in front of the rows, parts have their rows one axis earlier than the whole has."""
+    """If the new dimension comes first, the batch axis of the parts is one less than that of the result."""
     dim, axis = _dim(node, node.result), node.result.row_axis
     if axis is None or any(value.row_axis != axis - (dim < axis) for value in node.values):
         refuse(node, "joins them with others")
@@ -139,7 +139,7 @@ def _bmm(node: Node) -> set[Value]:
 
 
 def _trailing(node: Node) -> None:
-    """Works on the last dimensions, before which the rows must lie."""
+    """Works on the last dimensions; the batch axis must come before them."""
     source = node.values[0]
     shape = node.arg("normalized_shape")
     if source.row_axis is None or source.row_axis >= len(source.shape) - len(shape):
@@ -148,7 +148,7 @@ def _trailing(node: Node) -> None:
 
 def _trailing_backward(node: Node) -> set[Value]:
     _trailing(node)
-    # torch reads means and deviations as if they lay in order, and those of one step do not if rows come later.
+    # torch assumes contiguous means and deviations, and those of one step are not unless rows come first.
     if any(value.row_axis not in (None, 0) for value in node.values):
         raise Uncompilable(f"rows do not come first in {node.title}")
     return {value for value in node.results if not value.has_rows}
@@ -177,7 +177,7 @@ def _convolution_backward(node: Node) -> set[Value]:
 
 
 def _gather(node: Node) -> None:
-    """`gather` and `scatter`: all have rows, along the same axis, and nothing goes along it."""
+    """`gather` and `scatter`: all operands have the same batch axis, and the dimension is another."""
     dim = _dim(node, node.result)
     for value in node.values:
         if value.row_axis is None or value.row_axis == dim or value.row_axis != node.result.row_axis:
@@ -185,7 +185,7 @@ def _gather(node: Node) -> None:
 
 
 def _index(node: Node) -> None:
-    """Picking by constant indices along dimensions that are not the rows', or for each row from what has none."""
+    """Constant indices along other dimensions than the batch axis, or indices of rows into a value without rows."""
     source, indices = node.args[0], node.args[1]
     given = [index for index in indices if index is not None]
     if not source.has_rows and (len(given) == 1 or _is_aligned(given)):
@@ -198,13 +198,13 @@ def _index(node: Node) -> None:
 
 
 def _is_aligned(indices: list[Value]) -> bool:
-    """Whether several indices, which meet as in a pointwise operation, have their rows in the same place."""
+    """Whether several indices, which broadcast with each other, have the same batch axis."""
     places = {len(index.shape) - index.row_axis for index in indices if index.row_axis is not None}
     return len(places) == 1 and all(index.dtype != torch.bool for index in indices)
 
 
 def _scatter_into(node: Node) -> None:
-    """`slice_scatter` and `select_scatter`: a piece written into a whole, along a dimension that is not the rows'."""
+    """`slice_scatter` and `select_scatter` along another dimension than the batch axis."""
     whole, piece = node.args[:2]
     dim = _dim(node, whole)
     if not (whole.has_rows and piece.has_rows) or whole.row_axis == dim:
@@ -212,14 +212,14 @@ def _scatter_into(node: Node) -> None:
 
 
 def _index_put(node: Node) -> set[Value]:
-    """Writing to constant places along dimensions that are not the rows', or adding up what each row picked."""
+    """Constant indices along other dimensions than the batch axis, or a sum over the rows of indexed values."""
     whole, indices, piece = node.args[:3]
     if not whole.has_rows and piece.has_rows and node.arg("accumulate"):
         return set(node.results)
     for dim, index in enumerate(indices):
         if index is not None and (index.has_rows or dim == whole.row_axis or index.dtype == torch.bool):
             refuse(node, "writes over some of them")
-    # Where rows come first, and are followed by all indices at once, they stay first.
+    # If rows come first and all indices follow directly, rows stay first.
     if whole.row_axis != 0 or piece.row_axis != 0 or None in indices[1:]:
         refuse(node, "writes over some of them")
     return set()
@@ -239,7 +239,7 @@ def _index_add(node: Node) -> None:
 
 
 def _planes(node: Node) -> None:
-    """Works on the last two dimensions, before which the rows must lie."""
+    """Works on the last two dimensions; the batch axis must come before them."""
     for value in node.values:
         if value.row_axis is None or value.row_axis >= len(value.shape) - 2:
             refuse(node, "works along them")

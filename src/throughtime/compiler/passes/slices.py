@@ -28,7 +28,7 @@ def merge_slices(graph: Graph) -> Rewriter:
 
 
 def _is_range(node: Node) -> bool:
-    """Whether a node cuts out neighbours, from a start to a stop that are both known."""
+    """Whether a node is a contiguous slice with known start and stop."""
     known = len(node.args) >= 4 and all(isinstance(arg, int) for arg in node.args[1:4])
     return node.name == "slice" and known and node.arg("step") == 1
 

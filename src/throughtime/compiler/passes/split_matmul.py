@@ -15,9 +15,9 @@ aten = torch.ops.aten
 def split_matmuls(graph: Graph, cotangents: Iterable[Value], recurring: Iterable[Value]) -> Rewriter:
     """`cat([x, h]) @ W` becomes `x @ W[:I] + h @ W[I:]`, so that the part without state can leave the loop.
 
-    The same for its gradients: a piece of `g @ W.T` is `g @` a piece of `W.T`, and the rows of `cat([x, h]).T @ g` are
-    those of `x.T @ g` and of `h.T @ g`. The `recurring` ones of the `cotangents` are those of the state.
-    Gradients of all gates that recur stay in the loop whichever way, and one product of them is better there.
+    The same for its gradients: a slice of `g @ W.T` is `g @` a slice of `W.T`, and `cat([x, h]).T @ g` is a
+    concatenation of `x.T @ g` and `h.T @ g`. `recurring` are the cotangents of the state: gradients that depend on
+    these stay in the loop anyway, and one matmul is faster there.
     """
     made, users = graph.producers(), graph.users()
     gradients, in_loop = depends_on(graph.nodes, cotangents), depends_on(graph.nodes, recurring)
@@ -49,11 +49,11 @@ def split_matmuls(graph: Graph, cotangents: Iterable[Value], recurring: Iterable
 def _is_worth_splitting(
     joined: Node, users: dict[Value, list[Node]], gradients: set[Value], in_loop: set[Value]
 ) -> bool:
-    """Whether parts have features and, if they are gradients that recur, are wanted elsewhere one by one as well."""
+    """Whether parts are not empty and, if they are gradients that recur, have other users as well."""
     parts = [part for part in joined.args[0] if part.shape[1]]
     if gradients.isdisjoint(parts) or not in_loop.issuperset(parts):
         return bool(parts)
-    # Then they would be stored twice, alone and side by side.
+    # Otherwise they would be stored twice, alone and concatenated.
     return any(user is not joined for part in parts for user in users[part])
 
 
@@ -69,7 +69,7 @@ def _concatenated_features(made: dict[Value, Node], left: Value) -> tuple[Node |
 def _concatenates_features(node: Node) -> bool:
     if node.name != "cat" or node.result.row_axis != 0 or len(node.result.shape) != 2 or node.arg("dim") % 2 != 1:
         return False
-    # A join of several dtypes converts some of its parts.
+    # A concatenation of several dtypes converts some of its parts.
     return {part.dtype for part in node.args[0]} == {node.result.dtype}
 
 
@@ -102,7 +102,7 @@ def _is_mm(made: dict[Value, Node], value: Value) -> bool:
 
 
 def _is_cut_up(value: Value, users: dict[Value, list[Node]], graph: Graph) -> bool:
-    """Whether only column ranges of a value with rows are ever used."""
+    """Whether a value with rows is only used in slices of columns."""
     used = users.get(value, [])
     return (
         bool(used)
@@ -117,7 +117,7 @@ def _is_cut_up(value: Value, users: dict[Value, list[Node]], graph: Graph) -> bo
 
 
 def split_grouped_matmuls(graph: Graph, most: int) -> Rewriter:
-    """`[G, n, K] @ [G, K, F]` becomes G products of rows with one matrix each, if G is at most `most`."""
+    """`[G, n, K] @ [G, K, F]` becomes G matmuls of rows with one matrix each, if G is at most `most`."""
     rewriter = Rewriter()
     for node in graph.nodes:
         groups = node.result.shape[0] if node.name == "bmm" else 0

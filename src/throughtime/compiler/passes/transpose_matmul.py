@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 def transpose_matmuls(graph: Graph) -> Rewriter:
-    """Products on columns, `W @ h.T`, become products on rows, `(h @ W.T).T`; turning twice is not turning at all."""
+    """`W @ h.T` becomes `(h @ W.T).T`; two transposes cancel."""
     rewriter = Rewriter()
     turned: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -46,7 +46,7 @@ def transpose_matmuls(graph: Graph) -> Rewriter:
 
 
 def _turns(node: Node, rewriter: Rewriter, turned: dict[Value, Value]) -> bool:
-    """Whether a pointwise operation is on columns only, with nothing that would have to be turned the other way."""
+    """Whether a pointwise operation has only transposed operands, so that it can run before the transpose."""
     if not node.is_pointwise or node.result.row_axis != 1 or len(node.result.shape) != 2:
         return False
     values = [rewriter.resolve(value) for value in node.values]

@@ -1,8 +1,8 @@
-"""Unfolding: where a cell folds slots or heads and rows into one dimension, rows get their own axis again.
+"""Unfolding of the batch: cells that fold slots or heads and rows into one dimension get a batch axis again.
 
-`slots.reshape(-1, D)` and `x.view(n * heads, L, E)` give one layer or one `bmm` many rows of features. In the graph
-such a dimension is `Folded`: a product `before * n * after` in the order of memory. Every operation on it is written
-anew on values that have these as axes of their own, so that the rules for rows, the hoisting and the kernels apply.
+Examples are `slots.reshape(-1, D)` and `x.view(n * heads, L, E)`. In the graph such a dimension is `Folded`: a product
+`before * n * after` in memory order. Every operation on it is rewritten to values with separate axes, so that the rules
+for rows, hoisting and kernels apply.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rule = Callable[[Unfolding, Node], None]
 
 
 def unfold_rows(traced: Trace) -> None:
-    """Give rows their own axis wherever they were folded with something else; `Uncompilable` where that cannot be."""
+    """Give rows their own axis wherever they were folded; raises `Uncompilable` where that is not possible."""
     if not any(folded_axis(value) is not None for node in traced.graph.nodes for value in node.results):
         return
     unfolding = Unfolding(by_slots=traced.device.type == "cpu")
@@ -60,7 +60,7 @@ def _rule_for(node: Node) -> Rule:
 
 
 def _pointwise(unfolding: Unfolding, node: Node) -> None:
-    """Shapes are aligned at their ends: what reaches as far as the folded dimension gets the new axes as well."""
+    """Shapes align at their ends: operands that reach the folded dimension get the new axes as well."""
     order = unfolding.order(node.values, node)
     axis = folded_axis(node.result)
     if axis is None:
@@ -81,7 +81,7 @@ def _pointwise(unfolding: Unfolding, node: Node) -> None:
 
 
 def _widened(unfolding: Unfolding, value: Value, axis: int, order: Order) -> Value:
-    """A value without rows, with as many axes of one as the folded dimension has become."""
+    """A value without rows, with axes of size 1 in the place of the folded dimension."""
     value = unfolding.plain(value)
     if axis < 0:
         return value
@@ -92,7 +92,7 @@ def _widened(unfolding: Unfolding, value: Value, axis: int, order: Order) -> Val
 
 
 def _made_up(unfolding: Unfolding, node: Node) -> None:
-    """Filled with one number: in whatever order rows are wanted."""
+    """Filled with one number: the order of the axes is free."""
 
     def make(order: Order) -> Value:
         shape = unfolded_shape(node.result, order)
@@ -104,13 +104,13 @@ def _made_up(unfolding: Unfolding, node: Node) -> None:
 
 
 def _drawn(unfolding: Unfolding, node: Node) -> None:
-    """Random numbers, in the order of memory: rows come first."""
+    """Random numbers in memory order: rows come first."""
     order = (1, times_of(node.result))
     unfolding.again(node, order, {}, size=list(unfolded_shape(node.result, order)))
 
 
 def _view(unfolding: Unfolding, node: Node) -> None:
-    """The same elements in the same order: how many lie in front of a row says how the rows are folded."""
+    """A reshape: the number of elements before a row says how the rows are folded."""
     source, result = unfolding.plain(node.values[0]), node.result
     outside = size_ahead(source.shape)
     before, rest = divmod(outside, max(1, size_ahead(result.shape)))
@@ -135,7 +135,7 @@ def _permute(unfolding: Unfolding, node: Node) -> None:
 
 
 def _lengthened(unfolding: Unfolding, node: Node) -> None:
-    """`unsqueeze` and `squeeze`: axes of one come and go."""
+    """`unsqueeze` and `squeeze`: axes of size 1."""
     found = unfolding.get(node.args[0])
     shape = unfolded_shape(node.result, found.order)
     unfolding.set(node.result, unfolding.reshaped(found.value, shape), found.order)
@@ -161,7 +161,7 @@ def _expand(unfolding: Unfolding, node: Node) -> None:
 
 
 def _repeat(unfolding: Unfolding, node: Node) -> None:
-    """Rows repeated as a whole: an axis in front of them."""
+    """The whole batch repeated: an axis before the batch axis."""
     source, times = node.args[0], node.arg("repeats")
     axis = folded_axis(node.result)
     if axis is None or source.row_axis != axis or [*times[:axis], *times[axis + 1 :]] != [1] * (len(times) - 1):
@@ -177,12 +177,12 @@ def _repeat(unfolding: Unfolding, node: Node) -> None:
 
 
 def _along(unfolding: Unfolding, node: Node) -> None:
-    """Works along some dimensions; along the folded one only sums do, which gradients of parameters are made of."""
+    """Works along some dimensions; along the folded one only sums do, for gradients of parameters."""
     order = unfolding.order(node.values, node)
     values = {value: unfolding.get(value, order).value for value in node.values if folded_axis(value) is not None}
     if any(value.has_rows for value in node.values):
         refuse(node, "mixes them with others")
-    # Dimensions are counted in what is stacked, or else in what is worked on.
+    # The dimension is that of the result of `stack`, else that of the operand.
     counted = node.result if node.name == "stack" else node.values[0]
     axis, rank = folded_axis(counted), len(counted.shape)
     if axis is None:
@@ -211,7 +211,7 @@ _DIMENSIONS = ("dim", "dims", "dimension")
 
 
 def _trailing(unfolding: Unfolding, node: Node) -> None:
-    """A layer norm, with rows in front: its gradient would take them for features."""
+    """A layer norm with rows along the first axis: its gradient would treat them as features."""
     order = unfolding.order(node.values, node)
     folded = {value: unfolding.get(value, order) for value in node.values if folded_axis(value) is not None}
     moved = {value: _rows_first(unfolding, found.value) for value, found in folded.items()}
@@ -237,7 +237,7 @@ def _rows_first(unfolding: Unfolding, value: Value) -> Value:
 
 
 def _looked_up(unfolding: Unfolding, node: Node) -> None:
-    """`embedding`: a number for each row and slot; all of them have the same table."""
+    """`embedding`: an index for each row and slot, and one table."""
     if node.name == "embedding" and folded_axis(node.arg("weight")) is not None:
         refuse(node, "looks rows up in each other")
     order = unfolding.order(node.values, node)

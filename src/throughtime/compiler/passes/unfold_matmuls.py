@@ -1,4 +1,4 @@
-"""Products of folded rows: one slot after another, or all slots as a batch of products."""
+"""Matmuls of folded rows: slot by slot, or all slots as a batch of matmuls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def _mm(unfolding: Unfolding, node: Node) -> None:
-    """`[n * k, E] @ [E, F]`, the same turned around, and `[E, n * k] @ [n * k, F]`, which adds up over rows."""
+    """`[n * k, E] @ [E, F]`, its transpose, and `[E, n * k] @ [n * k, F]`, which sums over rows."""
     left, right = node.args
     axes = folded_axis(left), folded_axis(right)
     if axes == (0, None) and not right.has_rows:
@@ -44,7 +44,7 @@ def _slots(unfolding: Unfolding, found: Unfolded, dims: Sequence[int]) -> Value:
 
 
 def _set_slots(unfolding: Unfolding, result: Value, slots: Value, order: Order, dims: Sequence[int]) -> None:
-    """The reverse: a product of slots in the place of a folded result."""
+    """The reverse: the matmul of slots replaces a folded result."""
     shape = unfolded_shape(result, order)
     found = Unfolded(Value(result.name, shape, result.dtype), folded_axis(result) or 0, order)
     around = [axis for axis in found.dims(found.axis) if axis != found.row_axis]
@@ -55,7 +55,7 @@ def _set_slots(unfolding: Unfolding, result: Value, slots: Value, order: Order, 
 
 
 def _times_matrix(unfolding: Unfolding, slots: Value, matrix: Value) -> Value:
-    """`[slots, n, E] @ [E, F]`: kernels multiply rows, one slot after another; torch multiplies all at once."""
+    """`[slots, n, E] @ [E, F]`: slot by slot for kernels, all at once for torch."""
     call = unfolding.rewriter.call
     (count, rows, size), width = slots.shape, matrix.shape[1]
     assert isinstance(count, int)
@@ -69,7 +69,7 @@ def _times_matrix(unfolding: Unfolding, slots: Value, matrix: Value) -> Value:
 
 
 def _added_up(unfolding: Unfolding, one: Value, other: Value) -> Value:
-    """`[slots, n, E]` and `[slots, n, F]`: the sum over slots and rows of all products."""
+    """`[slots, n, E]` and `[slots, n, F]`: the sum of all outer products over slots and rows."""
     call = unfolding.rewriter.call
     (count, _, high), width = one.shape, other.shape[2]
     turned = unfolding.permuted(one, [0, 2, 1])
@@ -114,7 +114,7 @@ def _bmm(unfolding: Unfolding, node: Node) -> None:
 
 
 def _operands(unfolding: Unfolding, value: Value, order: Order, dims: Sequence[int] | None) -> list[Value]:
-    """The operand of each slot, with its rows where the folded dimension was; one for all if it has no rows."""
+    """The operand of each slot, with rows in the place of the folded dimension; one for all if it has no rows."""
     if dims is None:
         return [unfolding.plain(value)]
     slots = _slots(unfolding, unfolding.get(value, order), dims)

@@ -1,4 +1,4 @@
-"""What stands for values with folded rows while a graph is unfolded: rows have an axis of their own."""
+"""Unfolded values: replacements of values with folded rows, with a batch axis of their own."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from throughtime.compiler.passes.rewriter import Rewriter
 aten = torch.ops.aten
 
 Order = tuple[int, int]
-"""How many entries of a folded dimension there are around each row: outside of the rows, and inside."""
+"""The sizes of a folded dimension beside the rows: outside of them, and inside."""
 
 
 @dataclass(frozen=True)
 class Unfolded:
-    """What stands for a value with a folded dimension: rows and what they were folded with have axes of their own."""
+    """The replacement of a value with a folded dimension: rows and the other sizes have their own axes."""
 
     value: Value
     axis: int
-    """Where the folded dimension was."""
+    """The index of the folded dimension."""
     order: Order
 
     @property
     def extra(self) -> int:
-        """How many more axes it has."""
+        """The number of additional axes."""
         return sum(size > 1 for size in self.order)
 
     @property
     def row_axis(self) -> int:
-        """Where its rows are."""
+        """The batch axis."""
         return self.axis + (self.order[0] > 1)
 
     def dims(self, dim: int) -> list[int]:
-        """What a dimension of the folded value has become."""
+        """The axis for a dimension of the folded value."""
         if dim == self.axis:
             return list(range(dim, dim + self.extra + 1))
         return [dim + self.extra * (dim > self.axis)]
 
 
 def folded_axis(value: Value) -> int | None:
-    """The dimension of a value that is folded."""
+    """The folded dimension of a value; None if there is none."""
     return next((axis for axis, size in enumerate(value.shape) if isinstance(size, Folded)), None)
 
 
 class Unfolding:
-    """The nodes so far on unfolded values. With `by_slots`, products are made of one slot after another."""
+    """The nodes so far, on unfolded values. With `by_slots`, matmuls go slot by slot."""
 
     def __init__(self, *, by_slots: bool) -> None:
         self.rewriter, self.by_slots = Rewriter(), by_slots
         self._found: dict[Value, Unfolded] = {}
-        # Those whose rows are all alike can be had in any order.
+        # Values whose rows are all equal can be made in any order.
         self._alike: dict[Value, Callable[[Order], Unfolded]] = {}
 
     def order(self, values: Sequence[Value], node: Node) -> Order:
-        """The order in which rows are folded in all of these values that have them folded."""
+        """The order in which rows are folded, which must be the same in all folded values."""
         folded = [value for value in values if folded_axis(value) is not None]
         orders = {self._found[value].order for value in folded if value in self._found}
         if len(orders) > 1:
@@ -67,17 +67,17 @@ class Unfolding:
         return orders.pop() if orders else (1, times_of(folded[0]))
 
     def get(self, value: Value, order: Order | None = None) -> Unfolded:
-        """What stands for a folded value; `order` is wanted where all rows are alike."""
+        """The replacement of a folded value; `order` is used if all its rows are equal."""
         if value not in self._found:
             self._found[value] = self._alike[value](order or (1, times_of(value)))
         return self._found[value]
 
     def plain(self, value: Value) -> Value:
-        """What stands for a value, folded or not."""
+        """The replacement of a value, folded or not."""
         return self.rewriter.resolve(value) if folded_axis(value) is None else self.get(value).value
 
     def set(self, old: Value, new: Value, order: Order) -> None:
-        """From here on, `new` stands for `old`."""
+        """Replace `old` by `new` from here on."""
         axis = folded_axis(old)
         if axis is None:
             self.rewriter.replace(old, new)
@@ -85,13 +85,13 @@ class Unfolding:
             self._found[old] = Unfolded(new, axis, order)
 
     def set_alike(self, old: Value, make: Callable[[Order], Value]) -> None:
-        """The same for a value whose rows are all alike: it is made when its order is known."""
+        """The same for a value whose rows are all equal: it is made when its order is known."""
         axis = folded_axis(old)
         assert axis is not None
         self._alike[old] = lambda order: Unfolded(make(order), axis, order)
 
     def again(self, node: Node, order: Order, values: dict[Value, Value], **changed: Argument) -> None:
-        """The same operation on other values, with some arguments changed, which are called as in its schema."""
+        """The same operation on other values, with some arguments changed, by their names in the schema."""
         names = [argument.name for argument in node.target._schema.arguments]
         args, kwargs = map_values(lambda value: values.get(value) or self.plain(value), (node.args, node.kwargs))
         given = dict(zip(names, args, strict=False)) | kwargs | changed
@@ -126,14 +126,14 @@ def unfolded_shape(value: Value, order: Order) -> tuple[Dim, ...]:
 
 
 def times_of(value: Value) -> int:
-    """How many entries each row has in the folded dimension."""
+    """The number of entries of each row in the folded dimension."""
     size = value.shape[folded_axis(value) or 0]
     assert isinstance(size, Folded)
     return size.times
 
 
 def size_ahead(shape: Sequence[Dim]) -> int:
-    """How many elements lie in front of each row, in the order of memory."""
+    """The number of elements before each row, in memory order."""
     axis = next((axis for axis, size in enumerate(shape) if not isinstance(size, int)), 0)
     return math.prod(size for size in shape[:axis] if isinstance(size, int))
 

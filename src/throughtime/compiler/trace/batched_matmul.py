@@ -1,7 +1,7 @@
-"""Products over more than one row of features, as a memory of slots has them: `[n, S, E] @ [E, F]`.
+"""Matmuls of rows with several vectors each, such as a memory of slots: `[n, S, E] @ [E, F]`.
 
-torch folds all but the features into one dimension and multiplies once. Rows would be lost in there: instead the slots
-are a batch of products over rows.
+torch folds all dimensions but the features into one and multiplies once, which hides the batch axis. Here the slots
+become a batch of matmuls over rows.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from torch import Tensor
 from torch.nn import functional
 
 MOST_SLOTS = 16
-"""Of how many slots one by one may be multiplied."""
+"""The most slots that are multiplied one by one."""
 MOST_HEADS = 32
-"""Of how many products one by one may be made."""
+"""The most matmuls that are recorded one by one."""
 
 
 class RowAxes:
-    """Which axis of each product is that of the rows: as the first trace has seen it, whose number stands out."""
+    """The batch axis of each matmul, recorded in the first trace, where no other axis has the size of the batch."""
 
     def __init__(self) -> None:
         self._found: list[int | None] = []
         self._rows = self._place = 0
 
     def begin(self, rows: int) -> None:
-        """A trace for so many rows begins."""
+        """A trace for `rows` rows begins."""
         self._rows, self._place = rows, 0
 
     def of(self, shape: torch.Size) -> int | None:
-        """The axis of the rows in the tensor of the next product; None if it has none, or not where it had them."""
+        """The batch axis of the operand of the next matmul; None if it differs from that of the first trace."""
         if self._place == len(self._found):
             self._found.append(next((axis for axis, size in enumerate(shape[:-1]) if size == self._rows), None))
         axis = self._found[self._place]
@@ -69,7 +69,7 @@ def matmul(axes: RowAxes, original: Callable[..., Any] | None, one: Any, other: 
 
 
 def by_heads(one: Tensor, other: Tensor) -> Tensor | None:
-    """`[n, heads, L, E] @ [n, heads, E, S]`, one head after another; None if they differ, or are too many."""
+    """`[n, heads, L, E] @ [n, heads, E, S]`, head by head; None if the numbers differ or are too large."""
     if one.shape[:2] != other.shape[:2] or one.shape[1] > MOST_HEADS:
         return None
     return torch.stack([one[:, head] @ other[:, head] for head in range(one.shape[1])], 1)
@@ -83,7 +83,7 @@ def _by_slots(x: Tensor, weights: Tensor, axis: int) -> Tensor:
     if slots == 1:
         return (x.reshape(rows, size) @ weights).reshape(*x.shape[:-1], width)
     if slots <= MOST_SLOTS and x.device.type == "cpu":
-        # Kernels multiply rows: one slot after another. Where torch multiplies, all at once is better.
+        # Kernels multiply rows, so slots go one by one; torch is faster with all at once.
         each = moved.movedim(-2, 0).reshape(rows, slots, size).unbind(1)
         together = torch.stack([slot @ weights for slot in each], 1)
         return together.reshape(rows, *others, width).movedim(0, axis)
@@ -146,19 +146,19 @@ def multi_head_attention_forward(
 
 
 def _attention(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """Where each query of a row looks [N, L, S]."""
+    """The attention weights of each query of a row [N, L, S]."""
     scores = torch.bmm(query.transpose(0, 1) / math.sqrt(query.shape[2]), key.permute(1, 2, 0))
     return torch.softmax(scores if mask is None else scores + mask, -1)
 
 
 def _projected(x: Tensor, weight: Any, bias: Any) -> Tensor:
-    """Rows lie along the second axis, as attention has them."""
+    """A projection of rows along the second axis."""
     made = _by_slots(x, weight.t(), 1)
     return made if bias is None else made + bias
 
 
 def _mask(query: Tensor, attention: Tensor | None, padding: Tensor | None) -> Tensor | None:
-    """What is added to scores [N, L, S]: minus infinity where nobody may look."""
+    """The bias of scores [N, L, S]: minus infinity at masked places."""
     masks = [mask for mask in (attention, None if padding is None else padding.unsqueeze(1)) if mask is not None]
     total = None
     for mask in masks:
@@ -178,7 +178,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    """`torch.nn.functional.layer_norm`, with the rows in front: its gradient would take them for features."""
+    """`torch.nn.functional.layer_norm` with rows along the first axis: its gradient would treat them as features."""
     axis = axes.of(x.shape) if x.ndim > 2 else None
     if not axis or axis >= x.ndim - len(normalized_shape):
         return original(x, normalized_shape, weight, bias, eps)
@@ -191,4 +191,4 @@ PRODUCTS: dict[str, Callable[..., Any]] = {
     "__matmul__": matmul,
     "layer_norm": layer_norm,
 }
-"""By name: torch has several Python objects for one function."""
+"""By name: torch has several Python objects for each function."""

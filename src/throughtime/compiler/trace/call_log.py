@@ -1,7 +1,7 @@
-"""A step as Python sees it: the functions of torch that it calls, with what they are given and what they return.
+"""The calls of torch functions that a step makes, with their arguments and results.
 
-For a single row torch itself goes other ways than for many, inside of `einsum` or `reshape`, and computes the same. The
-code of a cell may not: what it calls for one row must be what it calls for many.
+For a single row torch itself takes other paths, inside of `einsum` or `reshape`, with the same result. The code of a
+cell must not: for one row it has to make the same calls as for many.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 class CallLog(TorchFunctionMode):
-    """Writes down every call of a function of torch while it is entered."""
+    """Logs every call of a torch function while it is entered."""
 
     def __init__(self, axes: RowAxes) -> None:
         super().__init__()
         self.made: list[Call] = []
         self._axes = axes
-        # Whether torch itself is at work: what it does then is its own affair.
+        # Whether a torch function is running: the calls that it makes itself are not logged.
         self.inside = False
         self._places: dict[Value, set[Any]] = {}
-        # What a function of torch has raised because it is traced, even if the step catches it.
+        # The error of a torch function that tracing has caused, even if the step catches it.
         self.failure: Exception | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -48,9 +48,9 @@ class CallLog(TorchFunctionMode):
         outer, self.inside = self.inside, True
         try:
             if func == _SET_DATA:
-                raise Uncompilable("it gives a tensor other data, which nobody would see")
+                raise Uncompilable("it replaces the data of a tensor, which cannot be detected")
             if name in _NUMBERS_OF and isinstance(args[0], TracedTensor):
-                # Before torch does: it would also warn of a gradient that only the trace has.
+                # Before torch does, which would also warn about a gradient that only the trace has.
                 raise Uncompilable(f"what it does depends on the values of tensors ({_NUMBERS_OF[name]} of one)")
             by_axes = BY_AXES.get(name)
             out = (
@@ -69,7 +69,7 @@ class CallLog(TorchFunctionMode):
         return out
 
     def _by_axes(self, replaced: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        """What stands for a function; or, called in a way that it does not know, the function itself."""
+        """The replacement of a function; the function itself for arguments that the replacement does not support."""
         named = dict(kwargs)
         first = (named.pop("input"),) if not args and "input" in named else args
         try:
@@ -79,7 +79,7 @@ class CallLog(TorchFunctionMode):
         return replaced(self._axes, func, *first, **named)
 
     def described(self, tree: Any) -> Any:
-        """The arguments of a call: tensors are known by the places where they have been seen."""
+        """The arguments of a call: tensors by the calls and positions where they occurred before."""
         if isinstance(tree, TracedTensor):
             return Seen(frozenset(self._places.get(tree.value, ())), tuple(tree.shape), tree.dtype)
         if isinstance(tree, tuple | list):
@@ -91,7 +91,7 @@ class CallLog(TorchFunctionMode):
         return tree
 
     def note(self, function: object, given: object, arguments: object, results: object) -> None:
-        """Write a call down; all that it was given and has returned has now been seen there."""
+        """Log a call, and note that its arguments and results occurred there."""
         for place, leaf in enumerate([*_leaves(arguments), None, *_leaves(results)]):
             if isinstance(leaf, TracedTensor):
                 self._places.setdefault(leaf.value, set()).add((len(self.made), place))
@@ -100,12 +100,12 @@ class CallLog(TorchFunctionMode):
 
 
 def _would_not_fail(error: Exception) -> bool:
-    """Whether a function would do its work if tensors had values; other mistakes are made at every step."""
+    """Whether an error is due to tracing: with values the function would succeed. Other errors occur at every step."""
     return isinstance(error, Uncompilable | NotImplementedError) or "tensor subclass" in str(error)
 
 
 def check_calls(few: Sequence[Call], many: Sequence[Call], single: Sequence[Call], rows: tuple[int, int]) -> None:
-    """Raise `Uncompilable` unless a step calls the same functions, in the same way, for a single row as for others.
+    """Raise `Uncompilable` unless a step makes the same calls for a single row as for more.
 
     `rows` are the numbers of rows of `few` and `many`.
     """
@@ -119,7 +119,7 @@ def check_calls(few: Sequence[Call], many: Sequence[Call], single: Sequence[Call
 
 
 def _is_alike(few: Any, many: Any, single: Any, rows: tuple[int, int]) -> bool:
-    """Whether something is for a single row what it is for few and many, apart from the number of rows in it."""
+    """Whether an argument for a single row equals those for few and many rows, apart from the number of rows."""
     if not type(few) is type(many) is type(single) or (isinstance(few, Seen) and not _is_one(few, single)):
         return False
     if isinstance(few, Seen):
@@ -130,15 +130,15 @@ def _is_alike(few: Any, many: Any, single: Any, rows: tuple[int, int]) -> bool:
         same = few.keys() == many.keys() == single.keys()
         return same and all(_is_alike(few[key], many[key], single[key], rows) for key in few)
     if type(few) is int:
-        # So many for each row, and some besides.
+        # A multiple of the rows, plus a constant.
         each, rest = divmod(many - few, rows[1] - rows[0])
         return not rest and single == few + each * (1 - rows[0])
-    # NaN is not itself; what is no plain value cannot be compared.
+    # NaN differs from itself, and arbitrary objects cannot be compared.
     return not isinstance(few, COMPARED) or few == single or (isinstance(few, float) and math.isnan(few))
 
 
 def _is_one(seen: Seen, other: Seen) -> bool:
-    """Whether two tensors take the same part; what comes from elsewhere, as gradients do, has been seen nowhere."""
+    """Whether two tensors have the same origin; gradients, for example, have none in the log."""
     return seen.dtype == other.dtype and (not seen.places or not seen.places.isdisjoint(other.places))
 
 

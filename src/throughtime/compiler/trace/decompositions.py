@@ -1,4 +1,4 @@
-"""Operations that are written down as several simpler ones, so that each part can leave the loop on its own."""
+"""Operations that are recorded as several simpler ones, so that each part can leave the loop by itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ aten = torch.ops.aten
 
 
 def _tensor(result: Tensor) -> Tensor:
-    """What an operation gives; torch does not say so to a type checker."""
+    """The result of an operation, typed."""
     return result
 
 
 def _plus_bias(multiply: OpOverload) -> Callable[..., Tensor]:
-    """A product and the addition of a bias to it."""
+    """A matmul and the addition of a bias."""
 
     def decompose(bias: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         product = multiply(one, other)
@@ -40,7 +40,7 @@ def _mv(matrix: Tensor, vector: Tensor) -> Tensor:
 def _trilinear(
     one: Tensor, two: Tensor, three: Tensor, e1: list[int], e2: list[int], e3: list[int], sums: list[int], _: int = 1
 ) -> Tensor:
-    """What `bilinear` is made of: a product of three with dimensions put in, summed over others."""
+    """The operation behind `bilinear`: a product of three tensors with inserted dimensions, summed over others."""
     letters = "abcdefgh"[: one.ndim + len(e1)]
     terms = ["".join(letter for place, letter in enumerate(letters) if place not in e) for e in (e1, e2, e3)]
     kept = "".join(letter for place, letter in enumerate(letters) if place not in sums)
@@ -104,7 +104,7 @@ def _prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Te
 
 
 def _like(factory: OpOverload) -> Callable[..., Tensor]:
-    """Draw or fill by shape alone, so that the result does not seem to depend on what it is like."""
+    """Draw or fill by shape alone, so that the result does not depend on the tensor that it is like."""
 
     def make(value: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, **_: Any) -> Tensor:
         made: Tensor = factory(list(value.shape), dtype=dtype or value.dtype, device=device or value.device)
@@ -146,14 +146,14 @@ def _zero(value: Tensor) -> Tensor:
 
 
 def _copy(value: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """What `value.copy_(source)` leaves in `value`."""
+    """The new contents of `value` after `value.copy_(source)`."""
     if source.dtype != value.dtype:
         source = aten._to_copy.default(source, dtype=value.dtype)
     return source if source.shape == value.shape else _tensor(aten.expand.default(source, list(value.shape)))
 
 
 def _index_put(value: Tensor, indices: list[Any], piece: Tensor, accumulate: bool = False) -> Any:
-    """One number wherever a mask says so is a choice; all else keeps its name."""
+    """One number at the places of a mask is a `where`; other forms are not decomposed."""
     mask = indices[0]
     chosen = len(indices) == 1 and mask.dtype == torch.bool and piece.ndim == 0
     if not chosen:
@@ -182,7 +182,7 @@ def _glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Without the buffer that torch's own keeps for its gradient, which has a size of its own."""
+    """Without the buffer that torch saves for the gradient, whose size depends on the device."""
     nothing = aten.zeros.default([0], dtype=x.dtype, device=x.device)
     rest = aten.log1p.default(aten.exp.default(aten.neg.default(aten.abs.default(x))))
     return aten.sub.Tensor(aten.clamp.default(x, None, 0), rest), nothing
@@ -195,7 +195,7 @@ def _log_sigmoid_backward(grad: Tensor, x: Tensor, _buffer: Tensor) -> Tensor:
 def _batch_norm(
     x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    """With statistics taken before, a batch norm is a scale and a shift."""
+    """With given statistics, a batch norm is a scale and a shift."""
     if training or mean is None:
         raise Uncompilable("the rows of a batch are not independent: a batch norm takes its statistics of them")
     shape = [1, -1, *[1] * (x.ndim - 2)]
@@ -240,7 +240,7 @@ def _group_norm_backward(
     return masked[0].view(x.shape), dweight, aten.sum.dim_IntList(d, others) if mask[2] else None
 
 
-# `NotImplemented` is the answer of one that stands for the operation in some cases only.
+# A decomposition returns `NotImplemented` for arguments that it does not support.
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addmm.default: _plus_bias(aten.mm.default),
     aten.baddbmm.default: _plus_bias(aten.bmm.default),

@@ -1,4 +1,4 @@
-"""Random numbers that a trace would freeze: drawn outside of torch, or seeded anew at every step. Both are refused."""
+"""Random numbers that a trace would freeze: drawn outside of torch, or seeded in every step. Both are refused."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SEEDING = frozenset({"manual_seed", "seed", "set_state", "graphsafe_set_state"}
 
 
 @contextlib.contextmanager
-def foreign_randomness(kept: Sequence[object]) -> Iterator[None]:
-    """Python's and numpy's random numbers would be frozen into the trace: whoever draws some is refused."""
-    sources = [random, *(thing for thing in kept if is_generator(thing))]
+def foreign_randomness(generators: Sequence[object]) -> Iterator[None]:
+    """Refuse a step that draws random numbers of Python or numpy: a trace would freeze them."""
+    sources = [random, *(thing for thing in generators if is_generator(thing))]
     if "numpy.random" in sys.modules:
         sources.append(np.random)
     before = [_random_state(source) for source in sources]
@@ -35,14 +35,14 @@ def foreign_randomness(kept: Sequence[object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unseeded() -> Iterator[None]:
-    """Whoever seeds in a step wants the same random numbers at every step; drawn for all at once, they are not."""
+    """Refuse a step that seeds: it wants the same random numbers at every step, but all steps are drawn at once."""
     seeded: list[str] = []
 
     def watch(_frame: Any, event: str, called: Any) -> None:
         if event == "c_call" and called.__name__ in _SEEDING and isinstance(called.__self__, torch.Generator):
             seeded.append(called.__name__)
 
-    # Not beside a profiler, of which a thread has one; and of no other thread.
+    # A thread has one profiler; an active one is left alone. Other threads are not watched.
     alone = sys.getprofile() is None
     if alone:
         sys.setprofile(watch)
@@ -56,7 +56,7 @@ def unseeded() -> Iterator[None]:
 
 
 def _random_state(source: Any) -> Any:
-    """What the coming numbers depend on; of numpy there are the module, its old generators and its new ones."""
+    """The state of a generator: of Python, or of the module, a legacy or a new generator of numpy."""
     if hasattr(source, "getstate"):
         return source.getstate()
     if hasattr(source, "get_state"):

@@ -1,9 +1,9 @@
-"""Functionalisation: operations in place, and views, as operations that only compute new values.
+"""Functionalisation: in-place operations and views as operations that only compute new values.
 
-A traced tensor is a window into a `Memory`: a chain of views from the tensor that owns the storage. Writing through the
-chain makes a new value of the whole, by `slice_scatter` and the like; the other tensors of the same memory read their
-parts of it again when they are used next. Autograd runs above and sees the operations as the cell has written them,
-so gradients, and what torch refuses to differentiate, are torch's own.
+A traced tensor is a chain of views into a `Memory`, the storage of a tensor. A write through the chain makes a new
+value of the whole memory, with `slice_scatter` and the like; other tensors of the same memory read their parts again at
+their next use. This is below autograd, which sees the operations as the cell has written them: gradients, and the
+operations that torch refuses to differentiate, are those of torch.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ aten = torch.ops.aten
 
 Shape = tuple[int, ...]
 Emit = Callable[[OpOverload, tuple[Argument, ...], Shape, torch.dtype], Value]
-"""`emit(operation, arguments, shape, dtype)`: writes an operation into the graph and gives its result."""
+"""`emit(operation, arguments, shape, dtype)` appends a node to the graph and returns its result."""
 
 
 class View(NamedTuple):
-    """How a tensor looks into another: an operation that gives a view, its arguments after the tensor, both shapes."""
+    """A view: the operation, its arguments after the tensor, and the shapes of the tensor and of the view."""
 
     func: OpOverload
     args: tuple[Argument, ...]
@@ -37,12 +37,12 @@ class View(NamedTuple):
         if self.func not in _SCATTERS and self.func is not aten.expand.default:
             raise Uncompilable(f"it changes a tensor in place that is also seen through aten.{self._name}")
         if self.func in _RESHAPES:
-            # The elements of the new value need not lie as those of the old one did.
+            # The strides of the new value may differ from those of the old one.
             return emit(aten.reshape.default, (whole, list(self.shape)), self.shape, whole.dtype)
         return emit(self.func, (whole, *self.args), self.shape, whole.dtype)
 
     def write(self, emit: Emit, whole: Value, piece: Value) -> Value:
-        """`whole` with `piece` in the place of the part that the view shows."""
+        """`whole` with `piece` written to the part that the view shows."""
         scatter = _SCATTERS.get(self.func)
         if scatter is None:
             raise Uncompilable(f"it changes a tensor in place through a view of it (aten.{self._name})")
@@ -86,7 +86,7 @@ _RESHAPES = frozenset(
         aten.squeeze.dims,
     }
 )
-# What puts a piece back to where each view has it from. None for `expand`: torch writes to no expanded tensor.
+# The inverse of each view. None for `expand`: torch does not write to expanded tensors.
 _SCATTERS: dict[OpOverload, Scatter] = {
     aten.slice.Tensor: _scattered(aten.slice_scatter.default),
     aten.select.int: _scattered(aten.select_scatter.default),
@@ -98,26 +98,26 @@ _SCATTERS: dict[OpOverload, Scatter] = {
 
 
 class Memory:
-    """What the tensors that share a storage see: the value of the whole, and how often it was written to."""
+    """The storage that tensors share: the value of the whole, and the number of writes."""
 
     def __init__(self, value: Value, emit: Emit, *, of_cell: bool = False, constant: bool = False) -> None:
         self.value = value
         self.writes = 0
         # Whether it is a parameter, a buffer or another tensor of the cell.
         self.of_cell = of_cell
-        # Whether it was made of numbers alone, none of them random.
+        # Whether it was computed from literals alone, without random numbers.
         self.constant = constant
         self._emit = emit
 
     def read(self, views: Sequence[View]) -> Value:
-        """What a chain of views shows now."""
+        """The current value of a chain of views."""
         value = self.value
         for view in views:
             value = view.read(self._emit, value)
         return value
 
     def write(self, views: Sequence[View], value: Value) -> None:
-        """Put a value where a chain of views leads."""
+        """Write a value through a chain of views."""
         wholes = [self.value]
         for view in views[:-1]:
             wholes.append(view.read(self._emit, wholes[-1]))
@@ -152,15 +152,15 @@ def out_of_place(
         return None
     kept = {key: value for key, value in kwargs.items() if key not in outs}
     for argument in found._schema.arguments[len(args) :]:
-        # What may be left out in place need not be so out of place: the probability of `bernoulli_`.
+        # Defaults may differ: the probability of `bernoulli_` is optional, that of `bernoulli` is not.
         if argument.name not in kept and not argument.has_default_value():
             kept[argument.name] = dict(wanted)[argument.name].default_value
     return found, list(args), kept
 
 
-# What gives a tensor other memory, and would part it from its views.
+# Operations that give a tensor other memory, and detach it from its views.
 _OTHER_MEMORY = frozenset({"set_", "resize_", "resize_as_", "as_strided_", "detach_"})
-# Operations whose form out of place has another name than theirs without the underscore.
+# Operations whose out-of-place form is not named as they are without the underscore.
 _UNLIKE = {"normal_": "normal_functional", "_index_put_impl_": "index_put"}
 
 
@@ -169,7 +169,7 @@ def _named(name: str) -> Argument:
 
 
 def _overload(packet: Argument, wanted: Sequence[tuple[str, Argument]]) -> OpOverload | None:
-    """The overload that changes nothing and takes these arguments."""
+    """The overload without side effects that takes these arguments."""
     for name in () if packet is None else packet.overloads():
         found: OpOverload = getattr(packet, name)
         arguments = found._schema.arguments
@@ -177,7 +177,7 @@ def _overload(packet: Argument, wanted: Sequence[tuple[str, Argument]]) -> OpOve
             continue
         pairs = zip(arguments, wanted, strict=False)
         same = all(one.name == other and str(one.type) == str(two.type) for one, (other, two) in pairs)
-        # What is left over must be unknown to both: `_index_put_impl_` may also be called unsafe.
+        # Remaining arguments must be unknown to both: `_index_put_impl_` has `unsafe`.
         if same and all(argument.name == "unsafe" for _, argument in wanted[len(arguments) :]):
             return found
     return None

@@ -73,7 +73,7 @@ class Recorder(TorchDispatchMode):
         return self._known(TracedTensor(inner, memory, (), self._owner, requires_grad=requires_grad).shows(value))
 
     def _known(self, tensor: TracedTensor) -> TracedTensor:
-        # Its storage is kept: no other may come to lie there.
+        # Holds the storage, so that no other tensor gets its address.
         self._alive.append(tensor.held)
         storage = tensor.held.untyped_storage()
         if storage.nbytes():
@@ -81,7 +81,7 @@ class Recorder(TorchDispatchMode):
         return tensor
 
     def _view(self, inner: Tensor, source: TracedTensor, view: View, name: str) -> TracedTensor:
-        """A tensor that looks into the memory of another."""
+        """A tensor that is a view of another."""
         value = Value(self._unique(name), tuple(inner.shape), inner.dtype)
         return self._known(TracedTensor(inner, source.memory, (*source.views, view), self._owner).shows(value))
 
@@ -97,7 +97,7 @@ class Recorder(TorchDispatchMode):
         return name if not count else f"{name}_{count}"
 
     def adopt(self, tensor: Any) -> TracedTensor:
-        """A tensor that has come out of a step."""
+        """A result of the step, which must be a traced tensor."""
         if isinstance(tensor, TracedTensor):
             return tensor
         raise Uncompilable("it returns a tensor that is no attribute of it and was not computed in the step")
@@ -131,11 +131,11 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch would import its whole compiler to be told to leave this alone, which takes a second."""
+        """Without this, torch imports its compiler to find out that it must not compile this mode: a second."""
         return False
 
     def _fact(self, func: OpOverload, args: Any, out: Any) -> Any:
-        """What is no tensor, such as the dtype that two others promote to, may not come from one."""
+        """A result that is no tensor, such as a promoted dtype; refused if it was computed from a tensor."""
         if any(isinstance(arg, Tensor) for arg in args):
             raise Uncompilable(f"what it does depends on the values of tensors ({func})")
         return out
@@ -151,14 +151,14 @@ class Recorder(TorchDispatchMode):
             raise Uncompilable(ESCAPED)
 
     def _blank(self, like: Any, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
-        """What autograd makes to write the gradient of a view into: how it lies in memory does not matter."""
+        """The buffer that autograd writes the gradient of a view into; its strides do not matter."""
         dtype, device = dtype or like.dtype, device or like.device
         blank = torch.empty_strided(size, stride, dtype=dtype, device=device)
         made: Tensor = self._note(aten.empty.memory_format, (list(size),), {"dtype": dtype, "device": device}, blank)
         return made
 
     def _literal(self, tensor: Tensor) -> Tensor:
-        """A number written in the step: it is the same at every step."""
+        """A literal of the step, which is the same at every step."""
         literal = self.wrap(tensor, "literal", constant=True)
         self.literals[literal.value] = tensor
         return literal
@@ -201,7 +201,7 @@ class Recorder(TorchDispatchMode):
         results = tuple(Value("unused", (), torch.float32) if part is None else part.value for part in wrapped)
         self.nodes.append(Node(func, self._values(tuple(args)), self._values(kwargs), results))
         if not self.calls.inside:
-            # Called by something that is no function of torch, such as a script.
+            # Called by code that is no torch function, such as a script.
             self.calls.note(func, self.calls.described((args, kwargs)), (args, kwargs), wrapped)
         return type(out)(wrapped) if isinstance(out, tuple | list) else wrapped[0]
 
@@ -213,7 +213,7 @@ class Recorder(TorchDispatchMode):
         first = args[0] if args and isinstance(args[0], TracedTensor) else None
         if first is not None and first.held.untyped_storage().data_ptr() == storage.data_ptr():
             return self._view(part, first, View(func, tuple(args[1:]), tuple(first.shape), tuple(part.shape)), name)
-        # Nothing is known of how it looks into the memory of another argument: it cannot be written to.
+        # A view of another argument than the first, by unknown strides: it cannot be written to.
         unknown = View(aten.as_strided.default, (), tuple(seen.shape), tuple(part.shape))
         return self._view(part, seen, unknown, name)
 
@@ -241,7 +241,7 @@ class Recorder(TorchDispatchMode):
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     def _look_through(self, target: TracedTensor, view: TracedTensor, func: OpOverload, args: Any) -> TracedTensor:
-        """`unsqueeze_` and the like: the same memory, seen in another shape, which torch notes at the tensor."""
+        """`unsqueeze_` and the like: the same memory in another shape, which torch changes at the tensor itself."""
         with no_dispatch():
             func(target, *args[1:])
         target.held, target.views = view.held, view.views
@@ -266,7 +266,7 @@ _OWN_RECORDS: dict[OpOverload, Callable[..., object]] = {
 
 
 def _normalized(func: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Places counted from the start, and within bounds: `v[:, -1:]` and `v[:, 6:7]` are one thing."""
+    """Indices counted from the start and clamped to the bounds, so that `v[:, -1:]` and `v[:, 6:7]` are equal."""
     first = {aten.slice.Tensor: 1, aten.slice_scatter.default: 2, aten.select.int: 1}.get(func)
     if first is None or len(args) <= first:
         return args
@@ -288,6 +288,6 @@ def _unknown_tensor(tensor: Any) -> str:
 
 
 def _address(generator: Any) -> int:
-    """A generator has many Python objects, but one address."""
+    """The address of a generator, which has several Python objects."""
     address: int = generator._cdata
     return address

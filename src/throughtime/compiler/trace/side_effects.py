@@ -1,8 +1,7 @@
-"""Everything that a step may change while it is traced, put back afterwards.
+"""Side effects of a step during tracing, detected and undone.
 
-The step runs on a stand-in, but shares with the cell whatever holds no tensors, so that an object is still the one it
-is compared with; and its functions see what they close over, and global variables. A step that changes any of it is
-refused, and then it must be as it was.
+The step runs on a stand-in, but shares with the cell all objects without tensors (they may be compared by identity),
+closures and globals. A step that changes any of these is refused, and the change is undone.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _MEMORY = (bytearray, array.array, np.ndarray)
 
 
 Undo = Callable[[], bool]
-"""Puts something back to what it was; whether there was anything to put back."""
+"""Restores an object; returns whether it had changed."""
 
 
 @contextlib.contextmanager
 def side_effects_undone(cell: object) -> Iterator[None]:
-    """What the cell holds, and what its functions see, is afterwards what it was before."""
+    """Restore what the cell holds and what its functions reach."""
     undo: list[Undo] = []
     CellFingerprint(cell, lambda thing: undo.extend(_ways_back(thing))).end_visits()
     try:
@@ -44,10 +43,9 @@ def side_effects_undone(cell: object) -> Iterator[None]:
 
 
 class OutsideState:
-    """What functions of a cell get at by a name, which is no part of the cell, and may be others' as well.
+    """Objects that functions of a cell reach by name, and that are not part of the cell.
 
-    A step that changes any of it is refused: nothing else would tell. But not when it is traced for the first time:
-    what a step only remembers it does not change again.
+    A step that changes any of them is refused. A change in the first trace is accepted: a memo is not written again.
     """
 
     def __init__(self, named: Sequence[tuple[str, object]]) -> None:
@@ -57,7 +55,7 @@ class OutsideState:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """A trace: what it changes is put back. Entries that are new stay, which may be those of another thread."""
+        """Undo the changes of a trace. New entries stay, since another thread may have added them."""
         before = [_Entries(thing) for _, thing in self._things]
         changed: list[int] = []
         try:
@@ -67,19 +65,19 @@ class OutsideState:
         again, self._is_new = not self._is_new, False
         if changed and again:
             place = changed[0]
-            # A counter that has begun with the first trace ends with the last.
+            # The first trace starts the comparison, and the last one ends it.
             before[place].remove(before[place].changed - self._first[place].known.keys())
             raise Uncompilable(f"a step changes something that is no part of the cell (`{self._things[place][0]}`)")
 
 
 class _Entries:
-    """What there is in a dictionary, an object, a class, or a collection at one moment."""
+    """A snapshot of a dictionary, an object, a class or a collection."""
 
     def __init__(self, thing: object) -> None:
         self._thing = thing
         self._undo = _contents(thing) if isinstance(thing, list | deque | set) else None
         self.known: dict[Any, Any] = {} if self._undo else dict(self._now())
-        # Those of them that were replaced since.
+        # The keys that were replaced since.
         self.changed: set[object] = set()
 
     def _now(self) -> Any:
@@ -94,7 +92,7 @@ class _Entries:
         self.changed = {key for key in self.known if now.get(key, _MISSING) is not self.known[key]}
         for key in self.changed:
             self._put(key, self.known[key])
-        # What is traced is of no use to anybody.
+        # Traced tensors are useless after the trace.
         self.remove(key for key in new if any(isinstance(leaf, TracedTensor) for leaf in tree_leaves(now[key])))
         return bool(new or self.changed)
 
@@ -102,7 +100,7 @@ class _Entries:
         if isinstance(self._thing, dict):
             self._thing[key] = value
         else:
-            # Past the door of a frozen dataclass.
+            # Bypasses the checks of a frozen dataclass.
             (type if isinstance(self._thing, type) else object).__setattr__(self._thing, key, value)
 
     def remove(self, keys: Iterable[object]) -> None:
@@ -114,7 +112,7 @@ class _Entries:
 
 
 def _ways_back(thing: object) -> Iterator[Undo]:
-    """For each part of something that can be changed, a function that undoes it; where nothing has, it does nothing."""
+    """For each part of an object that can be changed, a function that restores it."""
     if isinstance(thing, list | deque | dict | set | bytearray | array.array | np.ndarray):
         yield _contents(thing)
     elif isinstance(thing, types.FunctionType):
@@ -199,7 +197,7 @@ def _slot(thing: object, name: str) -> Undo:
     def put_back() -> bool:
         changed = content is not _MISSING and getattr(thing, name, _MISSING) is not content
         if changed:
-            # Past the door of a frozen dataclass.
+            # Bypasses the checks of a frozen dataclass.
             object.__setattr__(thing, name, content)
         return changed
 

@@ -1,4 +1,4 @@
-"""A stand-in for a cell, to run a step with: its tensors are others, and what holds any is a copy."""
+"""A stand-in for a cell: a copy with other tensors. Objects without tensors are shared with the cell."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from throughtime.compiler.guards.fingerprint import PRIMITIVES, SEQUENCES, is_wa
 def with_tensors(cell: Any, replace: Callable[[Tensor], Tensor], named: Sequence[tuple[str, Any]] = ()) -> Any:
     """A copy of the cell with its tensors replaced.
 
-    What holds no tensors is shared: `mode is FAST` must hold for a stand-in too. What holds some and is among the
-    `named`, which functions of the cell can get at besides, would no longer be itself: that raises `Uncompilable`.
+    Objects without tensors are shared: `mode is FAST` must hold for a stand-in too. An object with tensors among the
+    `named` ones, which functions of the cell reach by name, would lose its identity: that raises `Uncompilable`.
     """
     shadows = _StandIns(replace)
     made = shadows.of(cell)
@@ -31,7 +31,7 @@ def with_tensors(cell: Any, replace: Callable[[Tensor], Tensor], named: Sequence
 
 
 def _holds_tensors(thing: Any) -> bool:
-    """Whether there is a tensor or a module anywhere in something that an object may hold."""
+    """Whether an object holds a tensor or a module, directly or inside of its parts."""
     seen: set[int] = set()
     waiting = [thing]
     while waiting:
@@ -64,7 +64,7 @@ class _StandIns:
         self.made: dict[int, Any] = {}
 
     def of(self, thing: Any) -> Any:
-        """The shadow of anything an object may hold; what holds no tensors is itself."""
+        """The stand-in of an object; objects without tensors are their own."""
         if isinstance(thing, Tensor):
             return self._replace(thing)
         if isinstance(thing, PRIMITIVES) or not _holds_tensors(thing):
@@ -101,7 +101,7 @@ class _StandIns:
             return thing
         for name in slots_of(thing):
             if hasattr(thing, name):
-                # Past the door of a frozen dataclass.
+                # Bypasses the checks of a frozen dataclass.
                 object.__setattr__(made, name, self.of(getattr(thing, name)))
         if isinstance(thing, nn.Module):
             self._fill_module(made, thing)
@@ -118,7 +118,7 @@ class _StandIns:
         vars(made).update((name, copy.copy(attributes[name])) for name in unwatched(module) if name in attributes)
 
     def _blank(self, thing: object) -> Any:
-        """An object of the same class without attributes, or a copy where a class makes none."""
+        """An object of the same class without attributes, or a copy if the class does not allow that."""
         try:
             return object.__new__(type(thing))
         except TypeError:

@@ -13,7 +13,7 @@ from throughtime import _pytree
 from throughtime.cells._cell_types import CellLike
 from throughtime.cells._rng import drawing
 from throughtime.compiler.errors import Uncompilable
-from throughtime.compiler.guards.fingerprint import CellFingerprint, anatomies, changed_attribute
+from throughtime.compiler.guards.fingerprint import CellFingerprint, attribute_fingerprints, changed_attribute
 from throughtime.compiler.ir.graph import Graph, Value
 from throughtime.compiler.trace.batched_matmul import RowAxes
 from throughtime.compiler.trace.foreign_rng import foreign_randomness, unseeded
@@ -55,7 +55,7 @@ class StepRun:
             with (
                 side_effects_undone(self._cell),
                 self._outside.watched(),
-                foreign_randomness(self._fingerprint.kept),
+                foreign_randomness(self._fingerprint.referenced),
                 torch.random.fork_rng(list(devices)),
                 torch.inference_mode(False),
                 torch.set_grad_enabled(self._differentiate),
@@ -86,7 +86,7 @@ class StepRun:
         stand_in = with_tensors(self._cell, replace, fingerprint.named)
         tensors = [replace(tensor) for tensor in fingerprint.tensors]
         _begin_sequence(stand_in, recorder)
-        before = anatomies(stand_in)
+        before = attribute_fingerprints(stand_in)
         inputs, state = (
             [recorder.wrap(leaf.zeros(rows), leaf.name, requires_grad=self._tracks(leaf.dtype)) for leaf in leaves]
             for leaves in (signature.input_leaves, signature.state_leaves)
@@ -200,7 +200,7 @@ def _with_version(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def _unchanged(saved: tuple[Tensor, int]) -> Tensor:
-    """What was saved for a gradient, unless it was written to since: where there are hooks, torch does not look."""
+    """A tensor that was saved for a gradient. Raises if it was overwritten: torch does not check that with hooks."""
     tensor, version = saved
     if tensor._version != version:
         raise RuntimeError("a tensor that a gradient needs has been modified by an inplace operation")
@@ -208,7 +208,7 @@ def _unchanged(saved: tuple[Tensor, int]) -> Tensor:
 
 
 def _by_the_cell(call: Any, *args: Any) -> Any:
-    """Call the cell; whatever it raises is its own affair, and the reference raises it again where it belongs."""
+    """Call the cell. Errors of the cell itself are raised again by the reference, in their place."""
     try:
         return call(*args)
     except (Uncompilable, NotImplementedError, RuntimeError):
@@ -218,7 +218,7 @@ def _by_the_cell(call: Any, *args: Any) -> Any:
 
 
 def _reason(error: RuntimeError) -> str:
-    """What an error of torch in a step says about the cell."""
+    """The reason for a refusal that an error of torch in a step gives."""
     if "tensor subclass" in str(error):
         return f"what it does depends on the values of tensors ({_first_line(error)})"
     if "leaf Variable that requires grad" in str(error):
@@ -231,7 +231,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _values_for_sequence(stand_in: object) -> list[Value]:
-    """What the modules that draw random numbers keep for the rest of the sequence."""
+    """The random values that modules hold for the rest of the sequence."""
     states = [module.noise_state() for _, module in drawing(stand_in)]
     return [
         tensor.value

@@ -1,4 +1,4 @@
-"""Two traces of the same step for different numbers of rows, made into one for any number."""
+"""The symbolic batch size: two traces of a step for different batch sizes, merged into one for any size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPUTES = "it computes with the number of rows in the batch"
 
 
 def merge(one: Trace, other: Trace) -> Trace:
-    """The trace for any number of rows; raises `Uncompilable` if the two differ in more than that."""
+    """The trace for any number of rows; raises `Uncompilable` if the two differ in anything else."""
     return _SymbolicBatch(one, other).trace
 
 
@@ -94,7 +94,7 @@ class _SymbolicBatch:
             return {key: self._argument(part, other[key]) for key, part in one.items()}
         if type(one) is int and type(other) is int and one != other:
             return self._size(one, other)
-        # What is no plain value goes into operations that have no rule.
+        # Other objects only occur in operations without a rule, which are refused.
         plain = isinstance(one, (*COMPARED, int, Source))
         if type(one) is not type(other) or (plain and one != other and not (_is_nan(one) and _is_nan(other))):
             raise Uncompilable(f"{_COMPUTES} ({one} here, {other} there)")
@@ -110,17 +110,17 @@ class _SymbolicBatch:
         return Node(one.target, args, kwargs, results)
 
 
-# Where the number of rows may stand: for a size, and for the end of a slice, whose rows are looked at later.
+# Arguments that may be the number of rows: sizes, and the end of a slice, which is checked later.
 _SIZES = frozenset({"size", "sizes", "shape", "repeats", "input_sizes", "end"})
 
 
 def _has_rows(argument: object) -> bool:
-    """Whether the number of rows stands somewhere in an argument."""
+    """Whether an argument contains the number of rows."""
     return isinstance(argument, Rows | Folded) or (isinstance(argument, tuple | list) and any(map(_has_rows, argument)))
 
 
 def _is_same_literal(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same values, NaN among them."""
+    """Whether two tensors have equal values; NaN equals NaN."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Functions of torch that are traced as other ones: what torch does for them itself says less than what they mean."""
+"""Torch functions that are traced as others, from which more can leave the loop or be lowered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 def einsum(axes: RowAxes, original: Callable[..., Any], equation: str, *operands: Any) -> Any:
-    """A product of two matrices as one, and anything else in the order written: the best one depends on the rows."""
+    """Two matrices as a matmul, other operands from left to right: the best order depends on the batch size."""
     given = list(operands) if isinstance(operands[0], Tensor) else list(operands[0])
     terms, _, result = "".join(equation.split()).partition("->")
     left, _, right = terms.partition(",")
@@ -33,7 +33,7 @@ def einsum(axes: RowAxes, original: Callable[..., Any], equation: str, *operands
     if is_product and len(given) == 2 and len(left) == len(right) == 2:
         one = given[0] if left[1] in shared else given[0].t()
         other = given[1] if right[0] in shared else given[1].t()
-        # A dimension of one would be repeated.
+        # A dimension of size 1 would be broadcast.
         if one.shape[1] == other.shape[0]:
             return one @ other if result[0] in left else (one @ other).t()
     if len(given) == 2 and "." not in terms and _fit(given, (left, right)):
@@ -47,7 +47,7 @@ def einsum(axes: RowAxes, original: Callable[..., Any], equation: str, *operands
 
 
 def _fit(operands: list[Tensor], terms: tuple[str, str]) -> bool:
-    """Whether every dimension has a letter of its own, of one size: a dimension of one would be repeated."""
+    """Whether every dimension has its own letter, and every letter one size: size 1 would be broadcast."""
     pairs = list(zip(terms, operands, strict=True))
     if any(len({*term}) != len(term) or len(term) != x.ndim for term, x in pairs):
         return False
@@ -56,7 +56,7 @@ def _fit(operands: list[Tensor], terms: tuple[str, str]) -> bool:
 
 
 def _with_matrices(axes: RowAxes, operands: list[Tensor], terms: tuple[str, str], result: str) -> Tensor | None:
-    """Slots times one matrix, or each group of them times its own; None if it is something else."""
+    """Slots times one matrix, or each group of slots times its own; None for other equations."""
     found = [axes.of(torch.Size((*x.shape, 1))) for x in operands]
     (axis, x, ours), (other, weights, theirs) = sorted(
         zip(found, operands, terms, strict=True), key=lambda part: part[0] is None
@@ -79,7 +79,7 @@ def _with_matrices(axes: RowAxes, operands: list[Tensor], terms: tuple[str, str]
 
 
 def _by_groups(one: tuple[Tensor, str], other: tuple[Tensor, str], group: str, summed: str) -> Tensor:
-    """Rows times a matrix, for each group: what is left of both has the groups between."""
+    """Rows times a matrix, for each group; the group dimension of the result is between those of rows and columns."""
     ours, theirs = (term.replace(group, "") for _, term in (one, other))
     each = range(one[0].shape[one[1].index(group)])
     left, right = ([x.select(term.index(group), number) for number in each] for x, term in (one, other))
@@ -97,7 +97,7 @@ def _folds(left: str, right: str, result: str) -> bool:
 
 
 def _by_letters(operands: list[Tensor], terms: tuple[str, str], result: str) -> Tensor | None:
-    """Everything times everything, and sums; None if that would be much more than there is."""
+    """Broadcast products and a sum; None if the products would be much larger than the operands."""
     pairs = list(zip(terms, operands, strict=True))
     sizes = {letter: size for term, x in pairs for letter, size in zip(term, x.shape, strict=True)}
     if math.prod(sizes.values()) > 2 * max(x.numel() for x in operands):
@@ -106,12 +106,12 @@ def _by_letters(operands: list[Tensor], terms: tuple[str, str], result: str) -> 
     one, other = (_along_letters(x, term, letters) for term, x in pairs)
     summed = list(range(len(result), len(letters)))
     product = one * other
-    # A sum of whole numbers would have room for more than an einsum has.
+    # A sum of integers is promoted to int64, an einsum is not.
     return product.sum(summed, dtype=product.dtype) if summed else product
 
 
 def _along_letters(x: Tensor, term: str, letters: str) -> Tensor:
-    """With a dimension for each of the letters, of one where it has none."""
+    """With a dimension for each letter, of size 1 for those that it does not have."""
     x = x.permute([term.index(letter) for letter in letters if letter in term])
     for place, letter in enumerate(letters):
         if letter not in term:
@@ -120,7 +120,7 @@ def _along_letters(x: Tensor, term: str, letters: str) -> Tensor:
 
 
 def lstm_cell(inputs: Tensor, state: Any, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Any:
-    """`torch.nn.LSTMCell`, which works in place on parts of its gates."""
+    """`torch.nn.LSTMCell`, without its in-place operations on parts of the gates."""
     h, c = state
     gates = functional.linear(inputs, w_x, b_x) + functional.linear(h, w_h, b_h)
     entering, forget, new, leaving = gates.chunk(4, 1)
@@ -147,13 +147,13 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Of torch's own kernels for it the CPU's wants features side by side, and does not look whether they are."""
+    """The CPU kernel of torch needs contiguous features and does not check that."""
     scores_shape = (*query.shape[:-1], key.shape[-2])
     if attn_mask is not None and (is_causal or not _is_mask(attn_mask, query.dtype, scores_shape)):
         raise Uncompilable("attention has a mask of a kind that is not known")
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    # Torch computes half precision in single.
+    # Torch computes half precision in float32.
     q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (query, key, value))
     scores = _multiplied(q * (q.shape[-1] ** -0.5 if scale is None else scale), k.transpose(-2, -1))
     if is_causal:
@@ -168,7 +168,7 @@ def scaled_dot_product_attention(
 
 
 def _is_mask(mask: Tensor, dtype: torch.dtype, scores: Sequence[int]) -> bool:
-    """Whether a mask is one that every score has an entry of."""
+    """Whether a mask has an entry for every score."""
     fits = mask.ndim <= len(scores) and all(
         size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(scores), strict=False)
     )
@@ -183,7 +183,7 @@ def _multiplied(one: Tensor, other: Tensor) -> Tensor:
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Without the check of torch that a single row has more than one number to a group: other rows do not change it."""
+    """Without the check of torch that groups of a single row have several elements: other rows do not matter to it."""
     return torch.group_norm(x, num_groups, weight, bias, eps)
 
 
@@ -194,14 +194,14 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "gru_cell": gru_cell,
     "multi_head_attention_forward": multi_head_attention_forward,
 }
-"""By name: torch has several Python objects for one function."""
+"""By name: torch has several Python objects for each function."""
 
 MOST_SUMMED = 64 * 64
-"""How many numbers a row may have if each feature is summed with all before it."""
+"""The most elements of a row for which prefix sums are recorded as sums over masked copies."""
 
 
 def cumsum(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Everything up to each place, summed up there: kernels have sums, and know no order within a row."""
+    """Prefix sums as sums over masked copies: kernels have sums, but no scan within a row."""
     axis = axes.of(torch.Size((*x.shape, 1)))
     is_place = -x.ndim <= dim < x.ndim
     given = x if dtype is None else x.to(dtype)
@@ -216,7 +216,7 @@ def cumsum(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, dim: int, 
 
 
 class _CumulativeProduct(torch.autograd.Function):
-    """`cumprod` along the last dimension; torch writes its gradient down as some operations for each place."""
+    """`cumprod` along the last dimension; the gradient of torch takes several operations for each element."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ class _CumulativeProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """All before a place, times the sum over all from there on of what lies between, times their gradients."""
+        """The gradient of a product of prefixes, with few operations."""
         x, result = ctx.saved_tensors
         size = x.shape[-1]
         every = torch.ones(size, size, dtype=torch.bool, device=x.device)
@@ -250,7 +250,7 @@ def cumprod(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, dim: int,
 
 
 def _triangle(axes: RowAxes, original: Callable[..., Tensor], x: Tensor, diagonal: int = 0) -> Tensor:
-    """`tril` and `triu` of the matrices of rows: zeros in the place of the other half."""
+    """`tril` and `triu` of matrices of rows: zeros in the other half."""
     axis = axes.of(torch.Size((*x.shape, 1)))
     if axis is None or axis >= x.ndim - 2 or x.dtype == torch.bool:
         return original(x, diagonal)
@@ -266,4 +266,4 @@ BY_AXES: dict[str, Callable[..., Any]] = {
     "tril": _triangle,
     "triu": _triangle,
 }
-"""The same for those that ask where rows are; each is told that, and what it stands for."""
+"""The same for replacements that need the batch axis; they are called with it and with the function replaced."""

@@ -1,4 +1,4 @@
-"""What a trace is made from, and what it is made of."""
+"""The data of tracing: signatures of steps, traced tensors, traces."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ StepCall = Callable[[CellLike, Nest, Nest], tuple[list[Tensor], list[Tensor]]]
 FEW = 2
 """The smaller number of rows that a step is traced for."""
 MANY = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
-"""The larger one is the first of these that is no size of the cell's own.
+"""The larger number is the first of these that is no size in the cell.
 
-They are far enough from the smaller one that a cell which treats small batches differently shows it, and small enough
-to run at once.
+They are far enough from the smaller one to reveal cells that treat small batches differently, and small enough to be
+fast.
 """
 
 
@@ -43,7 +43,7 @@ class Source:
 
 
 class Seen(NamedTuple):
-    """A tensor in a call: where it had been seen before, by call and place."""
+    """A tensor in a call: the calls and positions at which it occurred before."""
 
     places: frozenset[tuple[int, int]]
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function of torch that a step has called, what it was given, and the leaves of what it has returned."""
+    """A call of a torch function: its arguments, and the leaves of its results."""
 
     function: object
     given: Any
@@ -60,7 +60,7 @@ class Call(NamedTuple):
 
 @dataclass
 class Trace:
-    """One step as a graph, and with `differentiate` the gradient of every differentiable thing in it."""
+    """One step as a graph and, if it is differentiated, its gradients of tensors, inputs and state."""
 
     graph: Graph
     tensors: list[Value]
@@ -68,7 +68,7 @@ class Trace:
     state: list[Value]
     outputs: list[Value]
     new_state: list[Value]
-    # Random numbers that serve a whole sequence: their owners say so by keeping them.
+    # Random numbers that are drawn once for a sequence: those that modules hold.
     once: list[Value]
     # Cotangents of outputs and new state (None where there is no gradient), and where the backward part begins.
     output_cotangents: list[Value | None]
@@ -81,27 +81,27 @@ class Trace:
     # Values baked into the graph, such as `torch.tensor(3.0)` inside of a step.
     literals: dict[Value, Tensor]
     device: torch.device
-    # How many rows it was recorded for.
+    # The number of rows that it was recorded for.
     rows: int
     calls: list[Call]
-    # Whether its gradient is all that there is to know: nothing is detached, or has a gradient of its own.
+    # Whether the nodes suffice to differentiate the gradient: nothing is detached or has a custom gradient.
     is_plain: bool
-    # Why it cannot be compiled, if the rules about rows do not find a better reason.
+    # Why it cannot be compiled, unless the rules for rows find a better reason.
     objection: str | None = None
 
     @property
     def begun_with(self) -> tuple[Sequence[Value | None], ...]:
-        """What a step begins with, and its gradient, list by list."""
+        """The inputs of a step and of its gradient, list by list."""
         return self.tensors, self.inputs, self.state, self.output_cotangents, self.state_cotangents
 
     @property
     def ended_with(self) -> tuple[Sequence[Value | None], ...]:
-        """What is wanted of a step and of its gradient, list by list."""
+        """The results of a step and of its gradient, list by list."""
         return self.outputs, self.new_state, self.tensor_gradients, self.input_gradients, self.state_gradients
 
     @property
     def given(self) -> list[Value]:
-        """All values that no node makes."""
+        """All values that no node computes."""
         return [*self.tensors, *self.inputs, *self.state, *self.literals, *self.cotangents]
 
     @property
@@ -120,7 +120,7 @@ class Trace:
         return [value for values in self.ended_with for value in values if value is not None]
 
     def resolve(self, change: Callable[[Value], Value]) -> None:
-        """Want other values instead of the results."""
+        """Replace the results by other values."""
         self.outputs, self.new_state = [*map(change, self.outputs)], [*map(change, self.new_state)]
         self.tensor_gradients = _each(change, self.tensor_gradients)
         self.input_gradients = _each(change, self.input_gradients)
@@ -149,7 +149,7 @@ def _each(change: Callable[[Value], Value], values: Sequence[Value | None]) -> l
 
 @dataclass(frozen=True)
 class Leaf:
-    """What is known of a leaf of the inputs or of the state; a shape of None means that it has no rows at all."""
+    """A leaf of the inputs or of the state; a shape of None means that it has no rows."""
 
     shape: tuple[int, ...] | None
     dtype: torch.dtype
@@ -157,14 +157,14 @@ class Leaf:
     name: str
 
     def zeros(self, rows: int) -> Tensor:
-        """A tensor of so many rows."""
+        """A tensor of `rows` rows."""
         shape = () if self.shape is None else (rows, *self.shape)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)
 class StepSignature:
-    """How a step is called: structures and leaves of its inputs and state."""
+    """The signature of a step: structures and leaves of its inputs and state."""
 
     inputs: Nest
     input_leaves: tuple[Leaf, ...]
@@ -176,15 +176,14 @@ ESCAPED = "it keeps a tensor of one step and uses it outside of the step"
 
 
 class TracedTensor(Tensor):
-    """A tensor that has a shape, a dtype and a device, but whose values nobody may ask for.
+    """A tensor with shape, dtype and device, but without values.
 
-    It looks into a `Memory` through `views`. If somebody keeps it beyond its trace and it was made of numbers alone,
-    torch computes with it as with any other; otherwise its memory is out of reach.
+    It is a chain of `views` into a `Memory`. After its trace it is usable only if it was computed from literals.
     """
 
     held: Tensor
     owner: object
-    """Whose trace it belongs to."""
+    """The trace that it belongs to."""
     memory: Memory
     views: tuple[View, ...]
 
@@ -206,20 +205,20 @@ class TracedTensor(Tensor):
         return made
 
     def shows(self, value: Value) -> TracedTensor:
-        """Note the value that the memory shows here, until it is written to."""
+        """Note the current value, which is valid until the memory is written to."""
         self._shown, self._writes = value, self.memory.writes
         return self
 
     @property
     def value(self) -> Value:
-        """What it is in the graph now."""
+        """Its current value in the graph."""
         if self._writes != self.memory.writes:
             self.shows(self.memory.read(self.views))
         return self._shown
 
     @property
     def constant(self) -> bool:
-        """Whether it was made of numbers alone, none of them random."""
+        """Whether it was computed from literals alone, without random numbers."""
         return self.memory.constant
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]

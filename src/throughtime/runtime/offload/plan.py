@@ -79,7 +79,7 @@ class OffloadPlanner:
     ) -> None:
         self._program, self.loops, self.states = program, loops, program.states
         self._on_gpu = all(loop.on_gpu for loop in loops)
-        apart = {*program.outputs, *program.drawn.gives, *program.invariant.gives}
+        apart = {*program.outputs, *program.random.gives, *program.invariant.gives}
         self.stays = [value for value in kept if value in apart or not value.has_rows]
         self._rest = rest = [value for value in kept if value not in set(self.stays)]
         self.row_bytes = _row_bytes(rest)
@@ -87,7 +87,7 @@ class OffloadPlanner:
         # What is drawn within a step would be something else the second time.
         if not is_random:
             states = {*program.state, *program.new_state}
-            there = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *self.stays, *states}
+            there = {*program.inputs, *program.random.gives, *program.invariant.gives, *self.stays, *states}
             values = [value for value in rest if value not in states]
             self.most = self._level(light_ones(program, values, there), light=True)
             self.least = self._level(set(values), light=False)

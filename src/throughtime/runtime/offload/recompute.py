@@ -75,7 +75,7 @@ class Recompute:
         Of the states that are `walked`, by their place, only what the first step found is there. If it is to be
         `light`, there is no product in it.
         """
-        apart = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *program.tensors, *program.literals}
+        apart = {*program.inputs, *program.random.gives, *program.invariant.gives, *program.tensors, *program.literals}
         there = there | apart
         there |= {old for index, (old, new) in enumerate(program.states) if new in there and index not in walked}
         carried = [program.states[index] for index in walked]

@@ -104,7 +104,7 @@ def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], options: _Options) 
         step = CheckedCell(cell, blank_state, options.dtype)
         choice = choose(step, nest, blanks, blank_state, keep_states=options.all_states, differentiate=options.train)
         own = {id(tensor): options.names.index(name) for name, tensor in _named_tensors(cell)}
-    if choice.executable is None or choice.anatomy is None:
+    if choice.executable is None or choice.fingerprint is None:
         raise ValueError(
             problem(
                 "torch.compile cannot take this cell as one operator",
@@ -113,11 +113,11 @@ def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], options: _Options) 
                 fix="Call the unroll outside of the compiled function, for example under torch.compiler.disable.",
             )
         )
-    for path, tensor in zip(choice.anatomy.paths, choice.anatomy.tensors, strict=True):
+    for path, tensor in zip(choice.fingerprint.paths, choice.fingerprint.tensors, strict=True):
         if id(tensor) not in own:
             what, fix = "torch.compile cannot see a tensor of the cell", "Register it with `register_buffer`."
             raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
-    places = [own[id(tensor)] for tensor in choice.anatomy.tensors]
+    places = [own[id(tensor)] for tensor in choice.fingerprint.tensors]
     return _BoundOp(cell, choice.executable, Padded(batch, time, options.time_major), places)
 
 
