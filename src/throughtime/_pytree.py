@@ -11,15 +11,19 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from throughtime._errors import problem, type_name
 
-Nest = Any
-"""A leaf, or a tuple, list, dict or named tuple of nests."""
+Nest: TypeAlias = Any
+"""A leaf, or a tuple, list, dict or named tuple of nests.
+
+An alias of `Any` on purpose: a recursive union would need a cast at every leaf. Annotate structures of a user with it
+(inputs, outputs, states, sizes), and write `Any` only for values that are of no such kind.
+"""
 
 _STRUCTURES = (tuple, list, dict)
 _LEAVES = (torch.Tensor, torch.Size, PackedSequence)
