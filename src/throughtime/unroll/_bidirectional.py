@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -14,6 +16,7 @@ from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
 from throughtime.unroll._arguments import check_parallel_iterations, lengths_at_hand, note_scope
 from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._dynamic import plan_dynamic
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll._static import open_steps, plan_static, split_steps
 from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_custom_op
 
@@ -87,22 +90,14 @@ def bidirectional_dynamic_rnn(
     """
     if all(uses_custom_op(cell, inputs, sequence_length, swap_memory) for cell in (cell_fw, cell_bw)):
         scope = check_name("scope", scope) or "bidirectional_rnn"
-        forward, backward = (
-            unroll_as_operator(
-                cell,
-                inputs,
-                sequence_length,
-                initial,
-                dtype,
-                parallel_iterations,
-                time_major,
-                f"{scope}/{way}",
-                name=f"initial_state_{way}",
-                reverse=way == "bw",
-            )
-            for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
-        )
-        return (forward[0], backward[0]), (forward[1], backward[1])
+        outputs, states = [], []
+        for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw")):
+            options = UnrollOptions(dtype, time_major, way == "bw", parallel_iterations=parallel_iterations)
+            name = f"initial_state_{way}"
+            result = unroll_as_operator(cell, inputs, sequence_length, initial, options, f"{scope}/{way}", name)
+            outputs.append(result[0])
+            states.append(result[1])
+        return (outputs[0], outputs[1]), (states[0], states[1])
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)
@@ -112,24 +107,16 @@ def bidirectional_dynamic_rnn(
     form, inputs = open_inputs(inputs, time_major)
     check_dtype_known(dtype, initial_state_fw, initial_state_bw)
     sequence_length = lengths_at_hand(sequence_length)
+    options = UnrollOptions(dtype, time_major, parallel_iterations=parallel_iterations, swap_memory=swap_memory)
+    plan = partial(plan_dynamic, form=form, inputs=inputs, sequence_length=sequence_length)
+    # Both are checked before one of them runs.
     plans = [
-        plan_dynamic(
-            cell,
-            form,
-            inputs,
-            sequence_length,
-            initial,
-            dtype,
-            name=f"initial_state_{way}",
-            reverse=way == "bw",
-            parallel_iterations=parallel_iterations,
-            swap_memory=swap_memory,
-        )
-        for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
+        plan(cell_fw, initial_state=initial_state_fw, options=options, name="initial_state_fw"),
+        plan(cell_bw, initial_state=initial_state_bw, options=replace(options, reverse=True), name="initial_state_bw"),
     ]
-    there, back = (run() for run in plans)
+    forward, backward = (run() for run in plans)
     _note_scopes(cell_fw, cell_bw, scope)
-    return (there.outputs, back.outputs), (there.state, back.state)
+    return (forward.outputs, backward.outputs), (forward.state, backward.state)
 
 
 @overload
@@ -186,9 +173,8 @@ def static_bidirectional_rnn(
             sequences,
             sequence_length,
             initial,
-            dtype,
-            name=f"initial_state_{way}",
-            reverse=way == "bw",
+            UnrollOptions(dtype, reverse=way == "bw"),
+            f"initial_state_{way}",
         )
         for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
     ]

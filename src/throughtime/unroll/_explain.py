@@ -59,7 +59,7 @@ def explain(
         with torch.random.fork_rng():
             cell = copy.deepcopy(cell)
             build_for(cell, blank, state)
-    schedule = make_schedule(form, lengths, blocks=swap_memory)
+    schedule = make_schedule(form, lengths, in_chunks=swap_memory)
     rows = [schedule.rows(leaf) for leaf in _pytree.flatten(inputs)]
     choice = choose(
         CheckedCell(cell, state, check_output_dtype(dtype, state)), inputs, rows, state, keep_states=all_states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_name, problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor, check_same_device
 from throughtime.cells._base import check_cell
-from throughtime.cells._cell_types import Cell, State
+from throughtime.cells._cell_types import Cell, CellLike, State
 from throughtime.unroll._arguments import (
     check_lengths,
     check_output_dtype,
@@ -24,6 +26,7 @@ from throughtime.unroll._arguments import (
 from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._jit_trace import check_not_traced
+from throughtime.unroll._options import UnrollOptions
 
 
 @overload
@@ -66,32 +69,30 @@ def static_rnn(
     check_cell("cell", cell)
     scope = check_name("scope", scope) or "rnn"
     form, sequences = open_steps(inputs)
-    result = plan_static(cell, form, sequences, sequence_length, initial_state, dtype)()
+    result = plan_static(cell, form, sequences, sequence_length, initial_state, UnrollOptions(dtype))()
     note_scope(cell, scope)
     return split_steps(result.outputs), result.state
 
 
 def plan_static(
-    cell: Any,
+    cell: CellLike,
     form: BatchFormat,
-    sequences: Any,
+    sequences: Nest,
     sequence_length: Any,
-    initial_state: Any,
-    dtype: torch.dtype | None,
-    *,
+    initial_state: Nest,
+    options: UnrollOptions,
     name: str = "initial_state",
-    reverse: bool = False,
 ) -> Callable[[], Unrolled]:
-    """Check what belongs to one cell and one direction; calling the result runs it."""
+    """Check the arguments of one cell and one direction; calling the result runs it. `name` is that of the state."""
     if sequence_length is not None:
         check_not_traced("an unroll with `sequence_length`", "its lengths")
     lengths = check_lengths(sequence_length, form.batch_size)
     device = _pytree.flatten(sequences)[0].device
-    state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
-    # Only zeros past a length need a dtype; without lengths the outputs are what the cell gives.
-    output_dtype = None if lengths is None and dtype is None else check_output_dtype(dtype, state)
+    state = check_state(cell, initial_state, form.batch_size, options.dtype, device, name)
+    # Only zeros past a length need a dtype; without lengths the outputs are what the cell returns.
+    dtype = None if lengths is None and options.dtype is None else check_output_dtype(options.dtype, state)
     check_fits(cell, form, sequences, state)
-    return partial(unroll, cell, form, sequences, lengths, state, output_dtype, reverse=reverse)
+    return partial(unroll, cell, form, sequences, lengths, state, replace(options, dtype=dtype))
 
 
 def open_steps(inputs: Any) -> tuple[BatchFormat, Any]:

@@ -12,7 +12,7 @@ from throughtime.backends import triton
 from throughtime.backends.aten.chunk_buffers import StepCode
 from throughtime.backends.aten.cuda_graphs import GraphedLoop
 from throughtime.backends.loop_backend import LoopBackend
-from throughtime.backends.torch_codegen import Env, SectionFunction
+from throughtime.backends.torch_codegen import Env, Generators, SectionFunction
 from throughtime.compiler import Loop, Value
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout
@@ -57,7 +57,7 @@ class AtenLoop(LoopBackend):
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: StepLayout,
-        generators: Any,
+        generators: Generators | None,
         starts: Sequence[Tensor] | None = None,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""

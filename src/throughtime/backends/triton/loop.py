@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from throughtime._errors import problem
 from throughtime.backends import triton
 from throughtime.backends.loop_backend import LoopBackend
-from throughtime.backends.torch_codegen import Env
+from throughtime.backends.torch_codegen import Env, Generators
 from throughtime.compiler import Loop, Lowered, Uncompilable, Value
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout
@@ -76,7 +75,7 @@ class TritonLoop(LoopBackend):
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: StepLayout,
-        generators: Any,
+        generators: Generators | None,
         starts: Sequence[Tensor] | None = None,
     ) -> None:
         """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] are written to.

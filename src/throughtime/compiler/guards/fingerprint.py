@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from throughtime.compiler.guards.object_ids import serial_number
+from throughtime._object_registry import object_number
 from throughtime.compiler.guards.reachable_globals import global_names, is_installed, named_by
 
 _EMPTY_CELL = types.CellType()
@@ -201,7 +201,7 @@ class CellFingerprint:
             # Nobody computes with it, or the cell is refused: it may be another at every call.
             parts.append((type(value), value.shape, value.dtype, value.device, value.requires_grad))
         else:
-            number = serial_number(value)
+            number = object_number(value)
             # Those that draw random numbers are asked for their state.
             if number is None or is_generator(value):
                 self.kept.append(value)

@@ -23,6 +23,7 @@ from throughtime.backends.loop_backend import LoopBackend
 from throughtime.backends.torch_codegen import Env
 from throughtime.compiler import Node, Program, Value
 from throughtime.layout.step_layout import StepLayout
+from throughtime.layout.time_chunks import first_steps
 from throughtime.runtime.offload.recompute import Recompute, light_ones
 from throughtime.runtime.offload.transfers import OffloadQueue, is_apart, prefetch, settle
 
@@ -132,7 +133,7 @@ class OffloadPlanner:
         )
         # A power of two: pinned memory is given out in such pieces.
         rows = 1 << max(0, (nbytes // self.row_bytes).bit_length() - 1)
-        firsts = cut(steps.counts, rows, most)
+        firsts = first_steps(steps.counts, most_steps=most, most_rows=rows)
         resident, held = len(firsts) - 1, sum(steps.counts[firsts[-1] :])
         for first, last in reversed(list(itertools.pairwise(firsts))):
             held += sum(steps.counts[first:last])
@@ -176,18 +177,6 @@ def _flops(node: Node) -> int:
         return 0
     inner = node.args[0].shape[-1]
     return 2 * node.result.row_size * (inner if isinstance(inner, int) else 1)
-
-
-def cut(counts: Sequence[int], rows: int, most: int | None) -> list[int]:
-    """The first steps of blocks of at most so many rows, and at `most` so many steps; a block has at least one."""
-    firsts: list[int] = []
-    held = 0
-    for step, count in enumerate(counts):
-        if not firsts or held + count > rows or (most is not None and step - firsts[-1] >= most):
-            firsts.append(step)
-            held = 0
-        held += count
-    return firsts
 
 
 class OffloadedChunks:
