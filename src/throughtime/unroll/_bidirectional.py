@@ -63,7 +63,7 @@ def bidirectional_dynamic_rnn(
     time_major: bool = False,
     scope: str | None = None,
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]: ...
-def bidirectional_dynamic_rnn(
+def bidirectional_dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cell_fw: Any,
     cell_bw: Any,
     inputs: Any,

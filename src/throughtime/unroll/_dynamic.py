@@ -92,7 +92,7 @@ def dynamic_rnn(
     all_states: bool = False,
     checkpoint_every: int | None = None,
 ) -> tuple[Any, ...]: ...
-def dynamic_rnn(
+def dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cell: Any,
     inputs: Any,
     sequence_length: Any = None,

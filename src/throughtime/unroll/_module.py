@@ -49,7 +49,7 @@ class RNN(CheckedArguments, nn.Module):
 
     advice = _ADVICE
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (public)
         self,
         cell: Any,
         *,

@@ -51,7 +51,7 @@ def stack_bidirectional_dynamic_rnn(
     scope: str | None = None,
     swap_memory: bool = False,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]: ...
-def stack_bidirectional_dynamic_rnn(
+def stack_bidirectional_dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cells_fw: Sequence[Any],
     cells_bw: Sequence[Any],
     inputs: Any,

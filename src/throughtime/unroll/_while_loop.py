@@ -20,7 +20,7 @@ from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._tensor_array import TensorArray
 
 
-def while_loop(
+def while_loop(  # noqa: PLR0913 (TensorFlow's signature)
     cond: Callable[..., Any],
     body: Callable[..., Any],
     loop_vars: Any,
