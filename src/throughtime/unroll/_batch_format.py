@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _pytree
 from throughtime._errors import problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor
 
 
@@ -29,7 +30,7 @@ class BatchFormat(ABC):
     lengths: list[int] | None
 
     @abstractmethod
-    def rows(self, leaf: Any) -> Tensor:
+    def rows(self, leaf: Nest) -> Tensor:
         """The leaf as rows [R, ...]."""
 
     @abstractmethod
@@ -41,7 +42,7 @@ class BatchFormat(ABC):
         """Rows to write results over: zeros, or each sequence's row of `fill`; None if all rows will be written."""
 
     @abstractmethod
-    def restore(self, rows: Tensor) -> Any:
+    def restore(self, rows: Tensor) -> Nest:
         """Rows in the form that came in."""
 
 
@@ -131,7 +132,7 @@ class Jagged(BatchFormat):
         self.batch_size = len(self.lengths)
         self.max_time = max(self.lengths, default=0)
 
-    def rows(self, leaf: Any) -> Tensor:
+    def rows(self, leaf: Nest) -> Tensor:
         values: Tensor = leaf.values()
         return values
 
@@ -149,7 +150,7 @@ class Jagged(BatchFormat):
         return restored
 
 
-def open_inputs(inputs: Any, time_major: bool, *, minimum_rank: int = 3) -> tuple[BatchFormat, Any]:
+def open_inputs(inputs: Nest, time_major: bool, *, minimum_rank: int = 3) -> tuple[BatchFormat, Nest]:
     """The form of `inputs` and their leaves, as tensors; every leaf must have the same form."""
     if inputs is None:
         raise ValueError(

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, check_name, problem
+from throughtime._pytree import Nest
 from throughtime.cells._base import check_cell, dims
-from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
-from throughtime.unroll._arguments import check_parallel_iterations, lengths_at_hand, note_scope
+from throughtime.cells._cell_types import BackwardState, Cell, CellLike, Sequences, State
+from throughtime.unroll._arguments import Lengths, check_parallel_iterations, lengths_at_hand, note_scope
 from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._dynamic import plan_dynamic
 from throughtime.unroll._options import UnrollOptions
@@ -26,9 +27,9 @@ def bidirectional_dynamic_rnn(
     cell_fw: Cell[State],
     cell_bw: Cell[BackwardState],
     inputs: Sequences,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -39,43 +40,43 @@ def bidirectional_dynamic_rnn(
 def bidirectional_dynamic_rnn(
     cell_fw: Cell[State],
     cell_bw: Cell[BackwardState],
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
     scope: str | None = None,
-) -> tuple[tuple[Any, Any], tuple[State, BackwardState]]: ...
+) -> tuple[tuple[Nest, Nest], tuple[State, BackwardState]]: ...
 @overload
 def bidirectional_dynamic_rnn(
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
     scope: str | None = None,
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]: ...
+) -> tuple[tuple[Nest, Nest], tuple[Nest, Nest]]: ...
 def bidirectional_dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
     scope: str | None = None,
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+) -> tuple[tuple[Nest, Nest], tuple[Nest, Nest]]:
     """Run one cell forwards and one backwards: `((outputs_fw, outputs_bw), (state_fw, state_bw))`.
 
     The backward cell starts at the end of each sequence, not of the padding, and its outputs stand at the steps they
@@ -123,34 +124,34 @@ def bidirectional_dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
 def static_bidirectional_rnn(
     cell_fw: Cell[State],
     cell_bw: Cell[BackwardState],
-    inputs: Any,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], State, BackwardState]: ...
 @overload
 def static_bidirectional_rnn(
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any, Any]: ...
+) -> tuple[list[Nest], Nest, Nest]: ...
 def static_bidirectional_rnn(
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any, Any]:
+) -> tuple[list[Nest], Nest, Nest]:
     """The same over a list of steps: a list of joined outputs [B, 2H], the forward state, the backward state.
 
     >>> import torch, throughtime as tt
@@ -184,7 +185,7 @@ def static_bidirectional_rnn(
     return split_steps(joined), forward.state, backward.state
 
 
-def check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
+def check_dtype_known(dtype: torch.dtype | None, *initial_states: Nest) -> None:
     if dtype is None and any(state is None for state in initial_states):
         raise ValueError(
             problem(
@@ -196,12 +197,12 @@ def check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
         )
 
 
-def _note_scopes(cell_fw: Any, cell_bw: Any, scope: str) -> None:
+def _note_scopes(cell_fw: CellLike, cell_bw: CellLike, scope: str) -> None:
     note_scope(cell_fw, f"{scope}/fw")
     note_scope(cell_bw, f"{scope}/bw")
 
 
-def check_joinable(cell_fw: Any, cell_bw: Any) -> None:
+def check_joinable(cell_fw: CellLike, cell_bw: CellLike) -> None:
     """The outputs of both directions can be put side by side: same structure, same shape beyond the first features."""
     sizes_fw, sizes_bw = cell_fw.output_size, cell_bw.output_size
     try:
@@ -215,6 +216,6 @@ def check_joinable(cell_fw: Any, cell_bw: Any) -> None:
         raise ValueError(problem(what, got=got, expected="the same structure and rank", fix=fix))
 
 
-def _may_join(size_fw: Any, size_bw: Any) -> bool:
+def _may_join(size_fw: Nest, size_bw: Nest) -> bool:
     rows_fw, rows_bw = dims(size_fw), dims(size_bw)
     return len(rows_fw) > 0 and len(rows_fw) == len(rows_bw) and rows_fw[1:] == rows_bw[1:]

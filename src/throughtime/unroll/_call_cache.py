@@ -29,7 +29,7 @@ from throughtime.runtime.autograd import UnrollCall, run
 from throughtime.runtime.backend_context import wanted_backend
 from throughtime.runtime.rng import RngState
 from throughtime.runtime.select import Choice
-from throughtime.unroll._arguments import check_lengths, check_output_dtype, fit_state
+from throughtime.unroll._arguments import Lengths, check_lengths, check_output_dtype, fit_state
 from throughtime.unroll._batch_format import BatchFormat, Packed, Padded
 from throughtime.unroll._engine import Packers, Unrolled, unroll_by_reference, unroll_compiled
 from throughtime.unroll._options import UnrollOptions
@@ -54,7 +54,7 @@ class CallKey(NamedTuple):
 
 
 def run_cached(
-    key: CallKey | None, cell: Any, inputs: Sequences, sequence_length: Any, initial_state: Nest
+    key: CallKey | None, cell: Any, inputs: Sequences, sequence_length: Lengths, initial_state: Nest
 ) -> Unrolled | None:
     """The result of a cached call; None for a call that has to pass all checks.
 

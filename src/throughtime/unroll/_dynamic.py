@@ -16,6 +16,7 @@ from throughtime._pytree import Nest
 from throughtime.cells._base import check_cell
 from throughtime.cells._cell_types import Cell, CellLike, Sequences, State
 from throughtime.unroll._arguments import (
+    Lengths,
     check_checkpoint_every,
     check_dtypes_agree,
     check_lengths,
@@ -36,8 +37,8 @@ from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_c
 def dynamic_rnn(
     cell: Cell[State],
     inputs: Sequences,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -51,8 +52,8 @@ def dynamic_rnn(
 def dynamic_rnn(
     cell: Cell[State],
     inputs: Tensor,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -65,9 +66,9 @@ def dynamic_rnn(
 @overload
 def dynamic_rnn(
     cell: Cell[State],
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -76,13 +77,13 @@ def dynamic_rnn(
     *,
     all_states: Literal[False] = False,
     checkpoint_every: int | None = None,
-) -> tuple[Any, State]: ...
+) -> tuple[Nest, State]: ...
 @overload
 def dynamic_rnn(
     cell: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -91,12 +92,12 @@ def dynamic_rnn(
     *,
     all_states: bool = False,
     checkpoint_every: int | None = None,
-) -> tuple[Any, ...]: ...
+) -> tuple[Nest, ...]: ...
 def dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cell: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -105,7 +106,7 @@ def dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     *,
     all_states: bool = False,
     checkpoint_every: int | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[Nest, ...]:
     """Run `cell` over sequences: `(outputs, state)`, or `(outputs, state, states)` with `all_states=True`.
 
     Past the end of a sequence its outputs are zeros and its state is copied through; those steps are not computed, and
@@ -174,7 +175,7 @@ def plan_dynamic(
     cell: CellLike,
     form: BatchFormat,
     inputs: Nest,
-    sequence_length: Any,
+    sequence_length: Lengths,
     initial_state: Nest,
     options: UnrollOptions,
     name: str = "initial_state",

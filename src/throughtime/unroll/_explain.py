@@ -9,12 +9,13 @@ import torch
 
 from throughtime import _pytree
 from throughtime._errors import check_flag
+from throughtime._pytree import Nest
 from throughtime._text import plural
 from throughtime.backends.checked_cell import CheckedCell
 from throughtime.cells._base import build_for, check_cell, is_lazy_cell
 from throughtime.runtime.explanation import Explanation, explain_choice, swapped_memory
 from throughtime.runtime.select import choose
-from throughtime.unroll._arguments import check_lengths, check_output_dtype, check_state
+from throughtime.unroll._arguments import Lengths, check_lengths, check_output_dtype, check_state
 from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._engine import blank_step, check_fits
 from throughtime.unroll._schedule import make_schedule
@@ -22,9 +23,9 @@ from throughtime.unroll._schedule import make_schedule
 
 def explain(
     cell: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     time_major: bool = False,
     *,

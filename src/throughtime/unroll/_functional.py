@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from throughtime._pytree import Nest
 from throughtime.cells._base import RNNCell
+from throughtime.unroll._arguments import Lengths
 from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._call_cache import CachedCall, functional_call_key, insert, run_cached
 from throughtime.unroll._dynamic import plan_dynamic
@@ -30,10 +30,10 @@ def functional_unroll(
     make_cell: MakeCell,
     tensors: Sequence[Tensor],
     inputs: Nest,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     initial_state: Nest = None,
     options: UnrollOptions = UnrollOptions(),  # noqa: B008 (immutable)
-) -> tuple[Any, ...]:
+) -> tuple[Nest, ...]:
     """What `dynamic_rnn` returns for the cell `make_cell(*tensors)`.
 
     Args:
@@ -46,7 +46,8 @@ def functional_unroll(
         options: Checked options. Reuse one object for equal options: its cache key is computed once.
     """
     if torch.compiler.is_compiling():
-        return unroll_exported(make_cell(*_distinct(tensors)), inputs, sequence_length, initial_state, options)
+        lengths = None if sequence_length is None else torch.as_tensor(sequence_length)
+        return unroll_exported(make_cell(*_distinct(tensors)), inputs, lengths, initial_state, options)
     key = functional_call_key(make_cell, tensors, inputs, initial_state, options)
     result = run_cached(key, None, inputs, sequence_length, initial_state)
     if result is None:

@@ -45,23 +45,23 @@ class Schedule(Packing):
         """The positions of the rows of every step among all rows."""
 
     @abstractmethod
-    def rows(self, leaf: Any) -> Tensor:
+    def rows(self, leaf: Nest) -> Tensor:
         """The rows [N, ...] of all steps of `leaf`."""
 
     @abstractmethod
-    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
+    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Nest:
         """Rows of all steps in the format of the inputs; past the end of a sequence zeros, or its row of `fill`."""
 
     @abstractmethod
     def split(self, rows: Tensor) -> Sequence[Tensor]:
         """The rows of each step, from those of all steps."""
 
-    def take(self, leaf: Any) -> Sequence[Tensor]:
+    def take(self, leaf: Nest) -> Sequence[Tensor]:
         """The rows of `leaf` for each step."""
         return self.split(self.rows(leaf))
 
     @abstractmethod
-    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
+    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Nest:
         """The rows of each step in the format of the inputs; past the end of a sequence zeros, or its row of `fill`."""
 
     @abstractmethod
@@ -202,7 +202,7 @@ class Ragged(Schedule):
     def steps(self) -> StepLayout:
         return self._order.steps
 
-    def rows(self, leaf: Any) -> Tensor:
+    def rows(self, leaf: Nest) -> Tensor:
         if self._is_packed:
             return self.form.rows(leaf)
         packing = self.packing([leaf])
@@ -211,7 +211,7 @@ class Ragged(Schedule):
         rows = self.form.rows(leaf)
         return rows.index_select(0, self._positions(rows.device))
 
-    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Any:
+    def restore(self, rows: Tensor, fill: Tensor | None = None) -> Nest:
         if self._is_packed:
             return self.form.restore(rows)
         packing = self.packing([rows]) if fill is None else None
@@ -227,7 +227,7 @@ class Ragged(Schedule):
     def split(self, rows: Tensor) -> Sequence[Tensor]:
         return torch.split(rows, self.active)
 
-    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Any:
+    def put(self, steps: Sequence[Tensor], fill: Tensor | None = None) -> Nest:
         return self.restore(torch.cat(list(steps)), fill)
 
     def sort(self, state: Nest) -> Nest:

@@ -18,6 +18,7 @@ from throughtime._tensors import as_tensor, check_same_device
 from throughtime.cells._base import check_cell
 from throughtime.cells._cell_types import Cell, CellLike, State
 from throughtime.unroll._arguments import (
+    Lengths,
     check_lengths,
     check_output_dtype,
     check_state,
@@ -32,29 +33,29 @@ from throughtime.unroll._options import UnrollOptions
 @overload
 def static_rnn(
     cell: Cell[State],
-    inputs: Any,
-    initial_state: Any = None,
+    inputs: Nest,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], State]: ...
 @overload
 def static_rnn(
     cell: Any,
-    inputs: Any,
-    initial_state: Any = None,
+    inputs: Nest,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]: ...
+) -> tuple[list[Nest], Nest]: ...
 def static_rnn(
     cell: Any,
-    inputs: Any,
-    initial_state: Any = None,
+    inputs: Nest,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Nest], Nest]:
     """Run `cell` over a list of T steps [B, I] (or nests of them): a list of T outputs, and the final state.
 
     The same as `dynamic_rnn` for sequences that are lists; `sequence_length`, `initial_state` and `dtype` mean the
@@ -78,7 +79,7 @@ def plan_static(
     cell: CellLike,
     form: BatchFormat,
     sequences: Nest,
-    sequence_length: Any,
+    sequence_length: Lengths,
     initial_state: Nest,
     options: UnrollOptions,
     name: str = "initial_state",
@@ -95,7 +96,7 @@ def plan_static(
     return partial(unroll, cell, form, sequences, lengths, state, replace(options, dtype=dtype))
 
 
-def open_steps(inputs: Any) -> tuple[BatchFormat, Any]:
+def open_steps(inputs: Nest) -> tuple[BatchFormat, Nest]:
     """A list of steps as time-major sequences [T, B, ...]."""
     if not _pytree.is_nest(inputs) or isinstance(inputs, dict):
         raise TypeError(
@@ -141,7 +142,7 @@ def _stack(steps: tuple[Any, ...]) -> Tensor:
     return torch.stack(tensors)
 
 
-def split_steps(sequences: Any) -> list[Any]:
+def split_steps(sequences: Nest) -> list[Nest]:
     """Time-major sequences as a list of steps."""
     leaves = [leaf.unbind(0) for leaf in _pytree.flatten(sequences)]
     return [_pytree.pack_as(sequences, step) for step in zip(*leaves, strict=True)]
@@ -150,29 +151,29 @@ def split_steps(sequences: Any) -> list[Any]:
 @overload
 def static_state_saving_rnn(
     cell: Cell[State],
-    inputs: Any,
+    inputs: Nest,
     state_saver: Any,
     state_name: Any,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], State]: ...
 @overload
 def static_state_saving_rnn(
     cell: Any,
-    inputs: Any,
+    inputs: Nest,
     state_saver: Any,
     state_name: Any,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]: ...
+) -> tuple[list[Nest], Nest]: ...
 def static_state_saving_rnn(
     cell: Any,
-    inputs: Any,
+    inputs: Nest,
     state_saver: Any,
     state_name: Any,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Nest], Nest]:
     """`static_rnn` from the state `state_saver.state(name)`; the final one goes to its `save_state(name, value)`.
 
     `state_name` is a name, or a nest of names, one for each tensor of the state: for carrying a state between the

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ from throughtime.unroll.torch_compile._custom_op import blank_row, without_modes
 
 def unroll_exported(
     cell: CellLike, inputs: Nest, lengths: Tensor | None, initial_state: Nest, options: UnrollOptions
-) -> tuple[Any, ...]:
+) -> tuple[Nest, ...]:
     """What `dynamic_rnn` returns; `lengths` may be known only when the exported program runs."""
     leaves, reverse = _pytree.flatten(inputs), options.reverse
     time_axis = 0 if options.time_major else 1

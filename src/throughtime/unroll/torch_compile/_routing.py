@@ -14,6 +14,7 @@ from throughtime._torch_internals import is_exporting
 from throughtime.cells._base import RNNCell, check_cell, find_cell
 from throughtime.runtime.offload.transfers import is_apart
 from throughtime.unroll._arguments import (
+    Lengths,
     check_checkpoint_every,
     check_output_dtype,
     check_parallel_iterations,
@@ -27,7 +28,7 @@ from throughtime.unroll.torch_compile._export import unroll_exported
 
 
 def uses_custom_op(
-    cell: Any, inputs: Nest, sequence_length: Any, swap_memory: bool, checkpoint_every: int | None = None
+    cell: Any, inputs: Nest, sequence_length: Lengths, swap_memory: bool, checkpoint_every: int | None = None
 ) -> bool:
     """Whether torch.compile traces, and the call can be one node of its graph: a `tt.RNNCell` on padded inputs.
 
@@ -42,7 +43,7 @@ def uses_custom_op(
     )
 
 
-def _saves_memory(inputs: Nest, sequence_length: Any, swap_memory: bool, checkpoint_every: int | None) -> bool:
+def _saves_memory(inputs: Nest, sequence_length: Lengths, swap_memory: bool, checkpoint_every: int | None) -> bool:
     """Whether an option that saves memory applies, which an operator does not support; raises if nothing does."""
     swaps = check_flag("swap_memory", swap_memory) and is_apart(_pytree.flatten(inputs)[0].device)
     steps = check_checkpoint_every(checkpoint_every)
@@ -73,12 +74,12 @@ def _note_scope(number: int, scope: str) -> bool:
 def unroll_as_operator(
     cell: RNNCell,
     inputs: Nest,
-    sequence_length: Any,
+    sequence_length: Lengths,
     initial_state: Nest,
     options: UnrollOptions,
     scope: str,
     name: str = "initial_state",
-) -> tuple[Any, ...]:
+) -> tuple[Nest, ...]:
     """What `dynamic_rnn` returns, for options that are not checked yet; `name` is that of the initial state."""
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(options.parallel_iterations)
