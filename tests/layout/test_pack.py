@@ -69,7 +69,7 @@ def test_rows_and_states_at_once(lengths: list[int], dtype: torch.dtype, width: 
 
 @given(lengths=st.lists(st.integers(-2, 9), max_size=9), most=st.integers(0, 7))
 def test_the_order_of_a_batch(lengths: list[int], most: int) -> None:
-    quick, slow = (LengthSort(lengths, most, in_machine_code=quick) for quick in (True, False))
+    quick, slow = (LengthSort(lengths, most, by_native_code=quick) for quick in (True, False))
     for name in ("rows", "back", "length", "active", "offset"):
         assert getattr(quick, name).tolist() == getattr(slow, name).tolist(), name
     assert (quick.total, quick.longest, quick.is_sorted) == (slow.total, slow.longest, slow.is_sorted)
@@ -81,7 +81,7 @@ def test_the_order_of_a_batch(lengths: list[int], most: int) -> None:
 
 def test_lengths_beyond_any_machine_number() -> None:
     for quick in (True, False):
-        assert LengthSort([10**30, -(10**30), 3], 5, in_machine_code=quick).length.tolist() == [5, 3, 0]
+        assert LengthSort([10**30, -(10**30), 3], 5, by_native_code=quick).length.tolist() == [5, 3, 0]
 
 
 def test_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:

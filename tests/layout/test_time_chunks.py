@@ -21,6 +21,21 @@ def test_first_steps(most_steps: int | None, most_rows: int | None, firsts: list
     assert first_steps(COUNTS, most_steps=most_steps, most_rows=most_rows) == firsts
 
 
+@pytest.mark.parametrize(
+    ("counts", "rows", "most", "firsts"),
+    [
+        ([4, 4, 4, 4], 8, None, [0, 2]),
+        ([4, 4, 4, 4], 8, 1, [0, 1, 2, 3]),
+        ([4, 4, 4, 4], 100, 3, [0, 3]),
+        ([9, 9], 8, None, [0, 1]),
+        ([6, 3, 2, 1, 1, 1], 6, None, [0, 1, 4]),
+        ([1], 8, None, [0]),
+    ],
+)
+def test_chunks_of_rows_and_steps(counts: list[int], rows: int, most: int | None, firsts: list[int]) -> None:
+    assert first_steps(counts, most_steps=most, most_rows=rows) == firsts
+
+
 def test_a_chunk_has_at_least_one_step() -> None:
     assert first_steps(COUNTS, most_rows=1) == [0, 1, 2, 3, 4]
 

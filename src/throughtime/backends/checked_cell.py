@@ -187,7 +187,7 @@ class CheckedCell:
         check_same_device("state", leaf, "the state before it", first)
         return self._typed("state", leaf, first.dtype, "the state it started with")
 
-    def _typed(self, what: str, leaf: Tensor, dtype: torch.dtype | None, whose: str) -> Tensor:
+    def _typed(self, what: str, leaf: Tensor, dtype: torch.dtype | None, than: str) -> Tensor:
         """`leaf`, if it has the required dtype; a dtype that autocast has changed is converted back."""
         if dtype is None or leaf.dtype == dtype:
             return leaf
@@ -195,7 +195,7 @@ class CheckedCell:
             return leaf.to(dtype)
         raise TypeError(
             problem(
-                f"the {what} of {self._name} has another dtype than {whose}",
+                f"the {what} of {self._name} has another dtype than {than}",
                 got=leaf.dtype,
                 expected=dtype,
                 fix=f"Convert it in the cell with `.to({dtype})`, or ask for `dtype={leaf.dtype}`.",

@@ -32,7 +32,7 @@ class Packing(ABC):
 
     The gradient of `pack` is `unpack`, and the reverse, so a backward pass packs the gradients of outputs and unpacks
     those of inputs. If it `copies`, packed tensors are new ones; otherwise they are views. `leading` are the first two
-    axes of sequences whose memory holds the rows in their order; None for other sequences.
+    axes of sequences that are stored in the order of the rows; None for other sequences.
     """
 
     copies: ClassVar[bool] = False

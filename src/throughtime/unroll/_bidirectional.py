@@ -203,7 +203,7 @@ def _note_scopes(cell_fw: CellLike, cell_bw: CellLike, scope: str) -> None:
 
 
 def check_joinable(cell_fw: CellLike, cell_bw: CellLike) -> None:
-    """The outputs of both directions can be put side by side: same structure, same shape beyond the first features."""
+    """Raise unless the outputs of both directions can be concatenated: shapes may differ in the first features only."""
     sizes_fw, sizes_bw = cell_fw.output_size, cell_bw.output_size
     try:
         sizes_bw = _pytree.conform(sizes_fw, sizes_bw, "output_size")

@@ -1,4 +1,4 @@
-"""The call cache: a call like one that has passed every check and been compiled runs at once.
+"""The call cache: a call that equals an earlier one skips the checks and the compilation.
 
 A small network is called many times with tensors of the same shapes. The result of the checks holds as long as what
 they read has not changed: the structure of the cell (guarded by `compiler/guards`), shapes, dtypes, devices, options.

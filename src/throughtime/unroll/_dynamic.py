@@ -121,14 +121,15 @@ def dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
         initial_state: The state to start from, in the structure of `cell.state_size`; None is the cell's zero state.
         dtype: The dtype of the zero state and of the outputs. Required without `initial_state`, or if the dtypes of
             the state differ.
-        parallel_iterations: For how many steps at most to compute at once what does not depend on the state; less
-            takes less memory. None leaves it to the engine. The reference computes step by step: no change there.
+        parallel_iterations: The number of steps whose state-independent part is computed together, at most; fewer
+            take less memory. None leaves it to the engine. The reference computes step by step: no change there.
         swap_memory: Keep what the backward pass needs in pinned host memory. On a CPU this changes nothing.
         time_major: Whether time is the first axis.
         scope: The name of the cell's variables in a TensorFlow checkpoint; "rnn" if None.
         all_states: Also return the state after every step, with a time axis like the outputs; past the end of a
             sequence that is its final state.
-        checkpoint_every: Store the state only every so many steps and recompute the rest in the backward pass.
+        checkpoint_every: Store the state only every `checkpoint_every` steps and recompute the rest in the backward
+            pass.
 
     >>> import torch, throughtime as tt
     >>> x = torch.randn(4, 2, 3)

@@ -34,7 +34,7 @@ def explain(
 ) -> Explanation:
     """What `tt.dynamic_rnn` with these arguments would do: what leaves the loop, what stays in it, on which backend.
 
-    Nothing runs, and a cell that is not built yet stays so. `str(plan)` is for people; `plan.backend` is the name of
+    Nothing runs, and a cell that is not built yet stays so. `str(plan)` describes it; `plan.backend` is the name of
     the backend, `plan.reasons` says why it is not a faster one, `plan.source` is the generated kernel, `plan.memory`
     says what waits on the host with `swap_memory`.
 

@@ -1,4 +1,4 @@
-"""Unrolls of cells whose tensors are arguments of the call, as `tt.nn` needs them.
+"""Functional unrolls: the tensors of the cell are arguments of the call, as `tt.nn` needs it.
 
 The caller may change, copy, move or replace its weights as it likes: no cell is attached to it, so nothing has to be
 updated. A cached call needs the tensors alone; a cell is made of them only for a call that has to pass all checks.
@@ -39,7 +39,7 @@ def functional_unroll(
     Args:
         make_cell: Makes a cell of the tensors. Calls are cached by its identity, so it must be the same object at every
             call, as a class is, and must depend on nothing but the number, shapes and dtypes of the tensors.
-        tensors: The weights of the cell. One that is passed twice counts as two weights, whose gradients add up.
+        tensors: The weights of the cell. A tensor that is passed twice counts as two; its gradients add up.
         inputs: As for `dynamic_rnn`.
         sequence_length: As for `dynamic_rnn`.
         initial_state: As for `dynamic_rnn`; None is the zero state of `options.dtype`.

@@ -22,7 +22,7 @@ class UnrollOptions:
         all_states: Return the state after every step too.
         parallel_iterations: Precompute at most this number of steps at a time; None for all.
         swap_memory: Offload the values saved for the backward pass to the host.
-        checkpoint_every: Save the state only every this number of steps and recompute the rest; None saves all.
+        checkpoint_every: Save the state only every `checkpoint_every` steps and recompute the rest; None saves all.
     """
 
     dtype: torch.dtype | None = None

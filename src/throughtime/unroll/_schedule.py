@@ -173,7 +173,7 @@ def _dense_steps(batch: int, time: int, together: bool, direction: int) -> StepL
 def _packed_order(active: bytes) -> LengthSort:
     """The order of a packed batch; the layers of a stack share it, and its copies on devices."""
     lengths = packed_lengths(active)
-    return LengthSort(lengths, max(lengths, default=0), in_machine_code=True)
+    return LengthSort(lengths, max(lengths, default=0), by_native_code=True)
 
 
 class Ragged(Schedule):
@@ -187,7 +187,7 @@ class Ragged(Schedule):
         if isinstance(form, Packed) and self._is_quick:
             self._order = _packed_order(form.active)
         else:
-            self._order = LengthSort(lengths, form.max_time, in_machine_code=self._is_quick)
+            self._order = LengthSort(lengths, form.max_time, by_native_code=self._is_quick)
         # Packed sequences are stored step by step, which is the order of a loop that starts at their first steps.
         self._is_packed = isinstance(form, Packed) and not reverse
         self._on_device: dict[torch.device, Tensor] = {}

@@ -1,9 +1,9 @@
-"""What blocks of steps keep for the backward pass when memory is swapped.
+"""The offload plan: what each chunk of time saves for the backward pass with `swap_memory`.
 
-There are two kinds of blocks. One sends to the host what it takes a matrix product to find, and finds the rest again
-from that. The other sends next to nothing and repeats the products as well: more work for the device, but a fraction of
-the bytes for the bus. Both kinds take turns, so that neither the bus nor the device has to wait for the other. The last
-blocks stay on the device.
+There are two kinds of chunks. One sends to the host the values that only a matmul computes, and recomputes the rest
+from them. The other sends almost nothing and recomputes the matmuls too: more work for the device, but a fraction of
+the bytes. Both kinds alternate, so that neither the PCIe link nor the device waits for the other. The last chunks stay
+on the device.
 """
 
 from __future__ import annotations
@@ -54,24 +54,23 @@ EXACT_FLOPS = 5e13
 
 
 class SaveSet(NamedTuple):
-    """What a block keeps on the host, and how the rest of what its backward pass needs is found from that."""
+    """The values that a chunk saves on the host, and how the rest is recomputed from them."""
 
     values: list[Value]
     again: Recompute | None
 
     @property
     def row_bytes(self) -> int:
-        """What it keeps of a row of a step, in bytes."""
+        """The saved bytes of one row."""
         return _row_bytes(self.values)
 
 
 class OffloadPlanner:
-    """What blocks keep of what the backward pass of a program needs.
+    """What the chunks of a program save for its backward pass.
 
-    `stays` is there for all steps anyway: outputs, random numbers, what has no rows. Of the rest a block keeps `most`,
-    all that only a product would lead to, or the `least`, what not even a product leads to. `starts` are the states, by
-    their place, that a block keeps as they were at its first step. `loops` are the compiled loops of the program,
-    forward and backward.
+    `stays` is resident for all steps: outputs, random numbers, values without rows. Of the rest a chunk saves either
+    `most`, everything that takes a matmul to recompute, or the `least`, what cannot be recomputed at all. `starts` are
+    the indices of states that a chunk saves as of its first step. `loops` are the compiled loops, forward and backward.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class OffloadPlanner:
         self._rest = rest = [value for value in kept if value not in set(self.stays)]
         self.row_bytes = _row_bytes(rest)
         self.most = self.least = SaveSet(rest, None)
-        # What is drawn within a step would be something else the second time.
+        # Random numbers that a step draws would differ in a recomputation.
         if not is_random:
             states = {*program.state, *program.new_state}
             there = {*program.inputs, *program.drawn.gives, *program.invariant.gives, *self.stays, *states}
@@ -101,7 +100,7 @@ class OffloadPlanner:
         self.starts = sorted({*lagged, *(index for one in again for index in one.states)})
 
     def _level(self, wanted: set[Value], *, light: bool) -> SaveSet:
-        """A block that keeps neither what is wanted nor states that a walk finds, as long as there is a way to them."""
+        """The save set without the required values and the states that a scan recomputes, where that is possible."""
         program, rest = self._program, self._rest
 
         def again(walked: Sequence[int]) -> Recompute | None:
@@ -112,9 +111,9 @@ class OffloadPlanner:
 
         best, walked = again([]), list[int]()
         if self._on_gpu:
-            # A state that nobody keeps may still be needed on the way to others.
+            # A state that is not saved may still be needed to recompute others.
             unknown = [index for index, new in enumerate(program.new_state) if new in rest or best is None]
-            # All of them if that is possible, or else one after another.
+            # All of them if that is possible, otherwise one by one.
             for attempt in ([*unknown], *([index] for index in unknown)):
                 found = None if set(walked).issuperset(attempt) else again(sorted({*walked, *attempt}))
                 if found is not None:
@@ -122,7 +121,7 @@ class OffloadPlanner:
         return SaveSet(rest if best is None else [value for value in rest if value not in best.gives], best)
 
     def plan(self, steps: StepLayout, most: int | None, device: torch.device) -> OffloadedChunks | None:
-        """The blocks of a walk, of so many steps at `most`; None if so little is kept that all of it can stay."""
+        """The chunks of an unroll, of at `most` this number of steps; None if all saved values can stay resident."""
         smallest = min(BLOCK_BYTES, ENOUGH_BYTES)
         small = steps.total * self.row_bytes <= RESIDENT_BYTES + smallest
         if small or steps.row_stride != 1 or not is_apart(device) or _is_captured(device):
@@ -131,7 +130,7 @@ class OffloadPlanner:
         nbytes = (
             min(BLOCK_BYTES, max(smallest, steps.total * self.row_bytes // ENOUGH_BLOCKS)) if share < 1 else smallest
         )
-        # A power of two: pinned memory is given out in such pieces.
+        # A power of two, as the allocator of pinned memory rounds up to one.
         rows = 1 << max(0, (nbytes // self.row_bytes).bit_length() - 1)
         firsts = first_steps(steps.counts, most_steps=most, most_rows=rows)
         resident, held = len(firsts) - 1, sum(steps.counts[firsts[-1] :])
@@ -143,11 +142,11 @@ class OffloadPlanner:
         return OffloadedChunks(self, device, firsts, resident, share, is_dense=steps.is_full)
 
     def share_sent(self, rows: float, device: torch.device) -> float:
-        """The share of blocks that keep most, for steps of so many rows: what the bus carries in the meantime."""
+        """The share of chunks that save most, for steps of `rows` rows: what the PCIe link carries in the meantime."""
         loop = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
         least, most = (rows * level.row_bytes / BUS_BYTES for level in (self.least, self.most))
         again = 0.0 if self.least.again is None else rows * _seconds(self.least.again.products)
-        # Steps that are not recorded are slower than any bus, and exact products may be.
+        # Steps outside of CUDA graphs are slower than the PCIe link, and float32 matmuls may be.
         if loop is None or most - least <= again or most <= least:
             return 1.0
         outside = [*self._program.before.nodes, *self._program.after.nodes]
@@ -156,7 +155,7 @@ class OffloadPlanner:
 
 
 def _is_captured(device: torch.device) -> bool:
-    """Whether a CUDA graph is being captured: it has its memory to itself, and can have none of the host's."""
+    """Whether a CUDA graph is being captured: it cannot allocate pinned host memory."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -180,7 +179,7 @@ def _flops(node: Node) -> int:
 
 
 class OffloadedChunks:
-    """What the blocks of one walk have kept. `firsts` are their first steps."""
+    """The saved values of the chunks of one unroll. `firsts` are their first steps."""
 
     def __init__(
         self,
@@ -194,9 +193,9 @@ class OffloadedChunks:
     ) -> None:
         self.keeping, self.firsts, self.is_dense = keeping, firsts, is_dense
         self._device = device
-        # From this block on they stay on the device.
+        # From this chunk on they stay on the device.
         self._resident = resident
-        # Spread evenly, so that the bus always has something to do, and least at the end, so that it is done by then.
+        # Spread evenly, so that the PCIe link is never idle, and least at the end, so that it is done by then.
         sent = [int((left + 1) * share) > int(left * share) for left in reversed(range(resident))]
         self._levels = [keeping.most if most else keeping.least for most in sent]
         self._levels += [keeping.most if share == 1 else keeping.least] * (len(firsts) - resident)
@@ -214,31 +213,31 @@ class OffloadedChunks:
 
     @contextlib.contextmanager
     def departures(self) -> Iterator[OffloadQueue]:
-        """The way to the host, for as long as the forward pass runs."""
+        """The queue of copies to the host, for the duration of the forward pass."""
         with OffloadQueue(self._device) as departures, self.keeping.loops[0].held():
             yield departures
 
     def add(self, block: int, env: Env, starts: Sequence[Tensor], departures: OffloadQueue) -> None:
-        """Keep what a block has computed, and the states that it started from."""
+        """Save the values of a chunk, and its initial states."""
         here = [env[value].contiguous() for value in self._levels[block].values]
         here += [starts[index] for index in self.keeping.starts]
         self._tensors += here if block >= self._resident else departures.send(here)
 
     def take(self) -> list[Tensor]:
-        """All that is kept; somebody else holds it from now on."""
+        """All saved tensors; the caller owns them from now on."""
         if has_saved_tensor_hooks():
-            # Hooks see saved tensors, and may read them at once.
+            # Saved-tensor hooks may read the tensors immediately.
             settle(self._device)
         tensors, self._tensors = self._tensors, []
         return tensors
 
     def returned(self, tensors: Sequence[Tensor]) -> Prefetcher:
-        """What has been taken, on its way back; a context."""
+        """A context that copies the taken tensors back to the device."""
         return Prefetcher(self, self._levels, tensors, self._device)
 
 
 class Prefetcher:
-    """What the blocks of a walk have kept, coming back for its backward pass: the last block comes first."""
+    """The saved values of all chunks on their way back to the device, last chunk first."""
 
     def __init__(
         self, kept: OffloadedChunks, levels: Sequence[SaveSet], tensors: Sequence[Tensor], device: torch.device
@@ -262,7 +261,7 @@ class Prefetcher:
         self._within.close()
 
     def begin(self, env: Env) -> None:
-        """Add what all blocks need of the cell's tensors to find the rest."""
+        """Add the values that the recomputation of all chunks reads."""
         for level in {id(level): level for level in self._levels}.values():
             if level.again is not None:
                 level.again.run_invariant(env)
@@ -270,7 +269,7 @@ class Prefetcher:
             self._stays = [(*pair, env[pair[1]]) for pair in self._keeping.states if pair[1] in env]
 
     def enter_next(self, env: Env, steps: StepLayout) -> dict[int, Tensor]:
-        """Add what the next block has kept and what follows from it; gives the states, by place, that it began with."""
+        """Add the saved and recomputed values of the next chunk; returns its initial states by index."""
         level, here = self._levels.pop(), next(self._coming)
         env.update(zip(level.values, here, strict=False))
         starts = dict(zip(self._keeping.starts, here[len(level.values) :], strict=True))
@@ -284,7 +283,7 @@ class Prefetcher:
 
 
 def _rows_before(stream: Tensor, part: Tensor, steps: StepLayout) -> Tensor | None:
-    """The rows of a dense stream that lie one step before a part of it; None if they are not all there."""
+    """The rows of a dense buffer one step before a part of it; None if some are outside of it."""
     if len(steps.counts) == 1:
         return None
     first = (part.data_ptr() - stream.data_ptr()) // (stream.stride(0) * stream.element_size())
