@@ -250,7 +250,7 @@ def _check_same_cell(cell: CellLike, structure: Any) -> None:
 def _structure_of(cell: CellLike) -> Any:
     """The fingerprint of a cell without its tensors; the fast guard check usually has it."""
     guards = GuardCache.last(cell) if isinstance(cell, nn.Module) else None
-    return CellFingerprint(cell).structure if guards is None else guards.anatomy.structure
+    return CellFingerprint(cell).structure if guards is None else guards.fingerprint.structure
 
 
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -116,7 +116,7 @@ _CACHE: LruCache[Any, CompileEntry] = LruCache(512)
 
 def lookup(
     step: CheckedCell,
-    anatomy: CellFingerprint,
+    fingerprint: CellFingerprint,
     inputs: Any,
     rows: Sequence[Tensor],
     state: Any,
@@ -127,11 +127,11 @@ def lookup(
     """The entry of a cell with this fingerprint in a call like this one; the arguments are those of `choose`."""
     device, leaves = rows[0].device, _pytree.flatten(state)
     if differentiate is None:
-        tensors = (*rows, *leaves, *anatomy.tensors)
+        tensors = (*rows, *leaves, *fingerprint.tensors)
         differentiate = records_gradients() and any(tensor.requires_grad for tensor in tensors)
     autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
     key = (
-        anatomy.structure,
+        fingerprint.structure,
         tuple((leaf.shape[1:], leaf.ndim, leaf.dtype, leaf.device) for leaf in (*rows, *leaves)),
         _shape_of_nest(inputs),
         _shape_of_nest(state),
@@ -157,9 +157,9 @@ def lookup(
         cell, train = step.cell, differentiate
 
         def make() -> Program:
-            return compile_step(cell, anatomy, signature, call, differentiate=train, keep_states=keep_states)
+            return compile_step(cell, fingerprint, signature, call, differentiate=train, keep_states=keep_states)
 
-        return CompileEntry(make, anatomy.kept, on_gpu=device.type == "cuda")
+        return CompileEntry(make, fingerprint.kept, on_gpu=device.type == "cuda")
 
     return _CACHE.lookup_or_insert(key, make_entry)
 

@@ -28,7 +28,7 @@ class Choice:
     backend: str
     executable: Executable | None
     program: Program | None = None
-    anatomy: CellFingerprint | None = None
+    fingerprint: CellFingerprint | None = None
     reasons: dict[str, str] = field(default_factory=dict)
     # Whether an equal call would get the same choice.
     is_settled: bool = True
@@ -62,8 +62,8 @@ def choose(
         choice = _fall_back(wanted, dict.fromkeys(candidates, refusal))
         choice.is_settled = False
         return choice
-    anatomy = CellFingerprint(step.cell)
-    compiled = lookup(step, anatomy, inputs, rows, state, keep_states=keep_states, differentiate=differentiate)
+    fingerprint = CellFingerprint(step.cell)
+    compiled = lookup(step, fingerprint, inputs, rows, state, keep_states=keep_states, differentiate=differentiate)
     reasons: dict[str, str] = {}
     device = rows[0].device
     for name in candidates:
@@ -75,7 +75,7 @@ def choose(
             if refusal is None and name == "triton" and not must:
                 refusal = _slower(found, compiled, _batch_size(leaves), device)
             if refusal is None:
-                return Choice(name, found, found.program, anatomy, reasons)
+                return Choice(name, found, found.program, fingerprint, reasons)
             found = refusal
         reasons[name] = found
     program = compiled.program()

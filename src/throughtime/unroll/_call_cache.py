@@ -128,7 +128,7 @@ class CachedCall:
         schedule = None
         if padded is not None:
             schedule = make_schedule(padded, None, reverse=options.reverse, in_chunks=in_chunks)
-        choice, bound = replace(result.choice, anatomy=None), None
+        choice, bound = replace(result.choice, fingerprint=None), None
         if choice.executable is not None and schedule is not None and not options.all_states and not in_chunks:
             bound = choice.executable.bind(schedule.steps, key.tensors)
         # A state of size `()` may be any nest.
@@ -236,7 +236,7 @@ def call_key(cell: Any, inputs: Nest, initial_state: Nest, options: tuple[Any, .
         guards = GuardCache(cell)
     # `True == 1`, so the types count too.
     key, device = _key_of(guards.structure, inputs, initial_state, leaves, (options, kinds))
-    return CallKey(key, guards.anatomy.tensors, guards.modules, device)
+    return CallKey(key, guards.fingerprint.tensors, guards.modules, device)
 
 
 def functional_call_key(

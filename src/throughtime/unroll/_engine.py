@@ -60,8 +60,8 @@ def unroll(
     choice = choose(step, inputs, [form.rows(leaf) for leaf in leaves], state, keep_states=options.all_states)
     if choice.executable is None:
         return unroll_by_reference(step, schedule, inputs, state, options)._replace(choice=choice)
-    assert choice.anatomy is not None
-    compiled = CompiledCell(cell, choice.executable, choice.anatomy.tensors)
+    assert choice.fingerprint is not None
+    compiled = CompiledCell(cell, choice.executable, choice.fingerprint.tensors)
     pack = Packers(_pytree.packer(cell.output_size), _pytree.packer(state))
     result = unroll_compiled(compiled, schedule, leaves, _pytree.flatten(state), options, pack)
     return result._replace(choice=choice)

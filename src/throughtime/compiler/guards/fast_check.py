@@ -68,11 +68,11 @@ class GuardCache:
         self._settled = True
         self._kind = type(cell)
         self._note_parts(_own_attributes(cell))
-        self.anatomy = CellFingerprint(cell, lambda thing: self._note(thing, cell))
-        self.anatomy.end_visits()
-        self.structure = Structure(self.anatomy.structure)
+        self.fingerprint = CellFingerprint(cell, lambda thing: self._note(thing, cell))
+        self.fingerprint.end_visits()
+        self.structure = Structure(self.fingerprint.structure)
         self.modules = list(cell.modules())[1:]
-        self._tensors = [(t, t.shape, t.dtype, t.device, t.requires_grad) for t in self.anatomy.tensors]
+        self._tensors = [(t, t.shape, t.dtype, t.device, t.requires_grad) for t in self.fingerprint.tensors]
         # Last, when it is whole: another thread may look for it.
         vars(cell)["_glance"] = self
 

@@ -35,7 +35,7 @@ ENOUGH_BYTES = 192 * 2**20
 the bus."""
 
 ENOUGH_BLOCKS = 16
-"""Between these, a walk has so many blocks if the bus is slower: while the first one is computed it is idle."""
+"""Between these limits, the number of chunks if the PCIe link is slower: it is idle while the first one is computed."""
 
 RESIDENT_BYTES = 256 * 2**20
 """The last block stays on the device, and those before it as long as they need less than this together: they are needed
@@ -103,21 +103,21 @@ class OffloadPlanner:
         """The save set without the required values and the states that a scan recomputes, where that is possible."""
         program, rest = self._program, self._rest
 
-        def again(walked: Sequence[int]) -> Recompute | None:
-            without = wanted | {program.new_state[index] for index in walked}
+        def recompute(scanned: Sequence[int]) -> Recompute | None:
+            without = wanted | {program.new_state[index] for index in scanned}
             there = {*self.stays, *(value for value in rest if value not in without)}
             found = [value for value in rest if value in without]
-            return Recompute.of(program, there, found, walked, on_gpu=self._on_gpu, light=light)
+            return Recompute.of(program, there, found, scanned, on_gpu=self._on_gpu, light=light)
 
-        best, walked = again([]), list[int]()
+        best, scanned = recompute([]), list[int]()
         if self._on_gpu:
             # A state that is not saved may still be needed to recompute others.
             unknown = [index for index, new in enumerate(program.new_state) if new in rest or best is None]
             # All of them if that is possible, otherwise one by one.
             for attempt in ([*unknown], *([index] for index in unknown)):
-                found = None if set(walked).issuperset(attempt) else again(sorted({*walked, *attempt}))
+                found = None if set(scanned).issuperset(attempt) else recompute(sorted({*scanned, *attempt}))
                 if found is not None:
-                    best, walked = found, sorted({*walked, *attempt})
+                    best, scanned = found, sorted({*scanned, *attempt})
         return SaveSet(rest if best is None else [value for value in rest if value not in best.gives], best)
 
     def plan(self, steps: StepLayout, most: int | None, device: torch.device) -> OffloadedChunks | None:

@@ -118,7 +118,7 @@ def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], arguments: _Argumen
         train, all_states = arguments.train, arguments.all_states
         choice = choose(step, nest, blanks, blank_state, keep_states=all_states, differentiate=train)
         own = {id(tensor): arguments.names.index(name) for name, tensor in _named_tensors(cell)}
-    if choice.executable is None or choice.anatomy is None:
+    if choice.executable is None or choice.fingerprint is None:
         raise ValueError(
             problem(
                 "torch.compile cannot take this cell as one operator",
@@ -127,11 +127,11 @@ def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], arguments: _Argumen
                 fix="Call the unroll outside of the compiled function, for example under torch.compiler.disable.",
             )
         )
-    for path, tensor in zip(choice.anatomy.paths, choice.anatomy.tensors, strict=True):
+    for path, tensor in zip(choice.fingerprint.paths, choice.fingerprint.tensors, strict=True):
         if id(tensor) not in own:
             what, fix = "torch.compile cannot see a tensor of the cell", "Register it with `register_buffer`."
             raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
-    places = [own[id(tensor)] for tensor in choice.anatomy.tensors]
+    places = [own[id(tensor)] for tensor in choice.fingerprint.tensors]
     return _Site(cell, choice.executable, _form_of(inputs, arguments), places)
 
 
