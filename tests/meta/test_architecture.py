@@ -152,6 +152,13 @@ def test_compilers_are_imported_late_and_in_one_place(library: str) -> None:
     assert all(node.col_offset > 0 for _, node in users)
 
 
+def test_the_cpu_backend_is_behind_its_interface() -> None:
+    """Of runtime and unroll only the compile cache names it; direct kernel calls go through `LoopBackend.bind`."""
+    above = [path for path in SOURCES if part_of(path) in {"runtime", "unroll"}]
+    users = {path.name for path in above if "throughtime.backends.cpu" in path.read_text()}
+    assert users == {"compile_cache.py"}
+
+
 PRIVATE_TORCH = re.compile(r"\btorch(\.\w+)*\._[a-zA-Z]")
 
 

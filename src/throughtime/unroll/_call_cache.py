@@ -41,7 +41,7 @@ _PLAIN = frozenset({type(None), bool, int, str, torch.dtype})
 _STRIDED = torch.strided
 _ORDINARY = (Tensor, nn.Parameter)
 
-Sequences = Tensor | PackedSequence
+Inputs = Tensor | PackedSequence
 
 
 class CallKey(NamedTuple):
@@ -54,7 +54,7 @@ class CallKey(NamedTuple):
 
 
 def run_cached(
-    key: CallKey | None, cell: Any, inputs: Sequences, sequence_length: Lengths, initial_state: Nest
+    key: CallKey | None, cell: Any, inputs: Inputs, sequence_length: Lengths, initial_state: Nest
 ) -> Unrolled | None:
     """The result of a cached call; None for a call that has to pass all checks.
 
@@ -147,9 +147,7 @@ class CachedCall:
             bound=bound,
         )
 
-    def run(
-        self, key: CallKey, cell: Any, inputs: Sequences, lengths: list[int] | None, initial_state: Nest
-    ) -> Unrolled:
+    def run(self, key: CallKey, cell: Any, inputs: Inputs, lengths: list[int] | None, initial_state: Nest) -> Unrolled:
         """The call on other values."""
         state = self._state(cell, inputs, initial_state)
         for module in (cell, *key.modules):
@@ -177,7 +175,7 @@ class CachedCall:
         key: CallKey,
         cell: Any,
         schedule: Schedule,
-        inputs: Sequences,
+        inputs: Inputs,
         state: list[Tensor],
         zero_start: bool,
     ) -> Unrolled | None:
@@ -196,7 +194,7 @@ class CachedCall:
             outputs, final = run(call, tensors, sequences, state)
         return Unrolled(self.pack.outputs(outputs), self.pack.state(final), None)
 
-    def _schedule(self, inputs: Sequences, lengths: list[int] | None) -> Schedule:
+    def _schedule(self, inputs: Inputs, lengths: list[int] | None) -> Schedule:
         """Which rows of these inputs run at which step."""
         if isinstance(inputs, PackedSequence):
             packed = Packed(inputs)
@@ -208,7 +206,7 @@ class CachedCall:
         schedule = make_schedule(self.form, lengths, reverse=self.options.reverse, in_chunks=self.in_chunks)
         return self.schedule if isinstance(schedule, Dense) else schedule
 
-    def _state(self, cell: Any, inputs: Sequences, given: Nest) -> list[Tensor]:
+    def _state(self, cell: Any, inputs: Inputs, given: Nest) -> list[Tensor]:
         """The leaves of the initial state."""
         if given is None and self.zeros is not None:
             return [make() for make in self.zeros]

@@ -315,10 +315,10 @@ def _passed_through(
 
 def _saved_rows(site: _Site, schedule: Schedule, saved: Sequence[Tensor]) -> list[Tensor]:
     """The saved values in the order of the executable; those that are outputs are packed again."""
-    outputs, extra = site.executable.program.outputs, len(site.kept)
-    values = dict(zip(site.kept, saved[:extra], strict=True))
-    values.update((value, schedule.rows(leaf)) for value, leaf in zip(outputs, saved[extra:], strict=True))
-    return [values[value] for value in site.executable.kept]
+    outputs = site.executable.program.outputs
+    values = dict(zip([*site.kept, *outputs], saved, strict=True))
+    are_outputs = set(outputs)
+    return [schedule.rows(values[value]) if value in are_outputs else values[value] for value in site.executable.kept]
 
 
 def _packed_gradients(
