@@ -44,7 +44,7 @@ def test_like_indexing(lengths: list[int], time_major: bool, reverse: bool, dtyp
     leaf = leaf_of(schedule, form, width, dtype)
     with pytest.MonkeyPatch.context() as monkeypatch:
         rows, restored = by_torch(monkeypatch, schedule, leaf)
-    assert schedule.moves([leaf]) is not None
+    assert schedule.packing([leaf]) is not None
     assert torch.equal(schedule.rows(leaf), rows)
     assert torch.equal(schedule.restore(rows), restored)
 
@@ -56,12 +56,12 @@ def test_rows_and_states_at_once(lengths: list[int], dtype: torch.dtype, width: 
     form = Padded(len(lengths), 6, time_major=False)
     schedule = Ragged(form, lengths, reverse=False)
     leaf, state = leaf_of(schedule, form, width, dtype), (torch.randn(len(lengths), *width) * 3).to(dtype)
-    moves = schedule.moves([leaf])
-    assert moves is not None
-    rows, (inside, nothing) = moves.enter([leaf, None], [state, None])
+    packing = schedule.packing([leaf])
+    assert packing is not None
+    rows, (inside, nothing) = packing.pack([leaf, None], [state, None])
     assert torch.equal(rows[0], schedule.rows(leaf))
-    assert torch.equal(inside, moves.order.sort(state))
-    padded, (outside,) = moves.leave(rows, [inside])
+    assert torch.equal(inside, packing.order.sort(state))
+    padded, (outside,) = packing.unpack(rows, [inside])
     assert torch.equal(padded[0], schedule.restore(rows[0]))
     assert torch.equal(outside, state)
     assert (rows[1], nothing, padded[1]) == (None, None, None)
@@ -69,7 +69,7 @@ def test_rows_and_states_at_once(lengths: list[int], dtype: torch.dtype, width: 
 
 @given(lengths=st.lists(st.integers(-2, 9), max_size=9), most=st.integers(0, 7))
 def test_the_order_of_a_batch(lengths: list[int], most: int) -> None:
-    quick, slow = (LengthSort(lengths, most, in_machine_code=quick) for quick in (True, False))
+    quick, slow = (LengthSort(lengths, most, by_native_code=quick) for quick in (True, False))
     for name in ("rows", "back", "length", "active", "offset"):
         assert getattr(quick, name).tolist() == getattr(slow, name).tolist(), name
     assert (quick.total, quick.longest, quick.is_sorted) == (slow.total, slow.longest, slow.is_sorted)
@@ -81,7 +81,7 @@ def test_the_order_of_a_batch(lengths: list[int], most: int) -> None:
 
 def test_lengths_beyond_any_machine_number() -> None:
     for quick in (True, False):
-        assert LengthSort([10**30, -(10**30), 3], 5, in_machine_code=quick).length.tolist() == [5, 3, 0]
+        assert LengthSort([10**30, -(10**30), 3], 5, by_native_code=quick).length.tolist() == [5, 3, 0]
 
 
 def test_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,17 @@ LAYERS = (
     {"cells"},
     {"_cross_entropy", "_json_files", "_pytree", "_tensors"},
     {"_active_modes", "_lru"},
-    {"_atomic_files", "_errors", "_file_limits", "_fork_safety", "_html", "_other_names", "_text", "_torch_internals"},
+    {
+        "_atomic_files",
+        "_errors",
+        "_file_limits",
+        "_fork_safety",
+        "_html",
+        "_object_registry",
+        "_other_names",
+        "_text",
+        "_torch_internals",
+    },
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 # The embedded data serves the command; the library itself never reaches for it.
@@ -140,6 +150,13 @@ def test_compilers_are_imported_late_and_in_one_place(library: str) -> None:
     assert len({file for file, _ in users}) <= 1
     # A statement at the left margin runs when its module is imported.
     assert all(node.col_offset > 0 for _, node in users)
+
+
+def test_the_cpu_backend_is_behind_its_interface() -> None:
+    """Of runtime and unroll only the compile cache names it; direct kernel calls go through `LoopBackend.bind`."""
+    above = [path for path in SOURCES if part_of(path) in {"runtime", "unroll"}]
+    users = {path.name for path in above if "throughtime.backends.cpu" in path.read_text()}
+    assert users == {"compile_cache.py"}
 
 
 PRIVATE_TORCH = re.compile(r"\btorch(\.\w+)*\._[a-zA-Z]")

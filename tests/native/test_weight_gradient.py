@@ -298,7 +298,7 @@ def test_a_product_without_a_bias(count: int, wide: int, columns: int, dtype: to
     """A few multiplications are left to torch when it runs."""
     x, g = value("x", ROWS, wide, dtype=dtype), value("g", ROWS, columns, dtype=dtype)
     of_x, nodes = gradients(x, g, "of_x")
-    assert [node.name for node in rewrite_matmuls(nodes, [of_x], by_kernels=True)] == ["product_over_rows"]
+    assert [node.name for node in optimize_section(nodes, [of_x], by_kernels=True)] == ["product_over_rows"]
     plain = rows(count, wide, dtype), rows(count, columns, dtype)
     turned = rows(wide, count, dtype).T, rows(columns, count, dtype).T
     for a, own_g in (plain, turned):

@@ -13,7 +13,7 @@ import user_cells
 from backends import check_on
 from compare import check_close
 from throughtime.backends import native_gemm
-from throughtime.runtime.bound_call import BoundCall
+from throughtime.backends.cpu.bound_call import CpuBoundCall
 
 pytestmark = pytest.mark.covers("kernels")
 tree_leaves = torch.utils._pytree.tree_leaves
@@ -37,14 +37,14 @@ CELLS = {
 def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each backward pass of a known call, whether it was direct. Products are machine code, however small."""
     ways: list[bool] = []
-    plain = BoundCall.backward
+    plain = CpuBoundCall.backward
 
     def noted(*args: Any) -> Any:
         found = plain(*args)
         ways.append(found is not None)
         return found
 
-    monkeypatch.setattr(BoundCall, "backward", noted)
+    monkeypatch.setattr(CpuBoundCall, "backward", noted)
     monkeypatch.setattr(native_gemm, "_FEW", 0)
     return ways
 

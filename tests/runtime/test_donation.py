@@ -14,13 +14,13 @@ from torch import Tensor
 import throughtime as tt
 import user_cells
 from loop_programs import PROGRAMS, Arguments, Writer, arguments, batch_major, make, packed, random_program
-from throughtime.backends.cpu import compile_loop
+from throughtime.backends.cpu import bound_backward, compile_loop
+from throughtime.backends.step_buffers import StepBuffers
 from throughtime.compiler import LoopProgram
 from throughtime.compiler.ir.loop_ir import Carry, Matrix
 from throughtime.compiler.passes.pack_saved_values import pack_saved_values, spendable
 from throughtime.layout.step_layout import StepLayout
 from throughtime.native.caching_allocator import REUSE
-from throughtime.runtime import bound_backward, time_chunks
 from throughtime.runtime.donation import DonationLock
 
 pytestmark = [pytest.mark.covers("kernels"), pytest.mark.covers("memory")]
@@ -31,13 +31,13 @@ tree_leaves = torch.utils._pytree.tree_leaves
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each backward pass that allocates, how many streams took a place."""
     counts: list[int] = []
-    plain = time_chunks.StepBuffers.make
+    plain = StepBuffers.make
 
     def noted(self: Any, *args: Any, **options: Any) -> list[Tensor]:
-        counts.append(sum(place is not None for place in options.get("places") or ()))
+        counts.append(sum(place is not None for place in options.get("donated") or ()))
         return plain(self, *args, **options)
 
-    monkeypatch.setattr(time_chunks.StepBuffers, "make", noted)
+    monkeypatch.setattr(StepBuffers, "make", noted)
     return counts
 
 

@@ -105,7 +105,7 @@ def poison(tensor: Tensor) -> Tensor:
 def bus(monkeypatch: pytest.MonkeyPatch) -> LateBus:
     """The CPU in the part of a card: two or three steps of most cells make a block, the last of which stays."""
     late = LateBus()
-    monkeypatch.setattr(transfers, "_bus", lambda _: late)
+    monkeypatch.setattr(transfers, "_transfers", lambda _: late)
     for module in (plan, tensor_pages, explanation):
         monkeypatch.setattr(module, "is_apart", lambda _: True)
     monkeypatch.setattr(plan, "BLOCK_BYTES", 1024)
@@ -429,21 +429,6 @@ def test_blocks_keep_what_the_bus_carries_while_steps_run(
     # As fast as the bus is for the mean of both, if it could be relied on.
     monkeypatch.setattr(plan, "BUS_BYTES", (most + least) / 2 / (plan.RELIED_ON * 1e-6))
     assert keeping.share_sent(1, CPU) == pytest.approx(share)
-
-
-@pytest.mark.parametrize(
-    ("counts", "rows", "most", "firsts"),
-    [
-        ([4, 4, 4, 4], 8, None, [0, 2]),
-        ([4, 4, 4, 4], 8, 1, [0, 1, 2, 3]),
-        ([4, 4, 4, 4], 100, 3, [0, 3]),
-        ([9, 9], 8, None, [0, 1]),
-        ([6, 3, 2, 1, 1, 1], 6, None, [0, 1, 4]),
-        ([1], 8, None, [0]),
-    ],
-)
-def test_blocks_have_so_many_rows(counts: list[int], rows: int, most: int | None, firsts: list[int]) -> None:
-    assert plan.cut(counts, rows, most) == firsts
 
 
 def test_departures_and_arrivals(bus: LateBus) -> None:

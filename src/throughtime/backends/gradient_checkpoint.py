@@ -1,10 +1,10 @@
-"""Gradient checkpointing: blocks of steps that run again when the backward pass needs their values."""
+"""Gradient checkpointing: chunks of time that the backward pass recomputes."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -12,29 +12,32 @@ from torch.utils.checkpoint import checkpoint
 
 from throughtime._errors import problem, type_name
 from throughtime._torch_internals import top_saved_tensor_hooks
+from throughtime.cells._cell_types import CellLike
 from throughtime.cells._rng import noise_of, set_noise
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-def recomputed(run_block: Callable[..., Any], cell: Any) -> Callable[..., Any]:
-    """`run_block`, storing only its arguments. The second run draws the same random numbers as the first."""
+
+def recomputed(function: Function, cell: CellLike) -> Function:
+    """`function`, saving only its arguments. Its recomputation draws the same random numbers."""
 
     def run(*args: Any) -> Any:
-        second_run = _Restored(cell, noise_of(cell))
-        contexts = (contextlib.nullcontext(), second_run)
+        recomputation = _Restored(cell, noise_of(cell))
+        contexts = (contextlib.nullcontext(), recomputation)
 
-        def block(*args: Any) -> Any:
-            with _overwriting_refused(cell) if second_run.is_active else contextlib.nullcontext():
-                return run_block(*args)
+        def chunk(*args: Any) -> Any:
+            with _overwriting_refused(cell) if recomputation.is_active else contextlib.nullcontext():
+                return function(*args)
 
-        return checkpoint(block, *args, use_reentrant=False, context_fn=lambda: contexts)
+        return checkpoint(chunk, *args, use_reentrant=False, context_fn=lambda: contexts)
 
-    return run
+    return cast(Function, run)
 
 
 class _Restored:
-    """The random state that the cell had before its first run, while it runs again; entered once per backward pass."""
+    """The cell's generators as they were before the forward pass, while it is recomputed; one entry for each pass."""
 
-    def __init__(self, cell: Any, noise: dict[str, Any]) -> None:
+    def __init__(self, cell: CellLike, noise: dict[str, Any]) -> None:
         self._cell = cell
         self._noise = noise
         self._now: list[dict[str, Any]] = []
@@ -52,7 +55,7 @@ class _Restored:
 
 
 @contextlib.contextmanager
-def _overwriting_refused(cell: Any) -> Iterator[None]:
+def _overwriting_refused(cell: CellLike) -> Iterator[None]:
     """Raise if a tensor is written to after autograd has saved it.
 
     Autograd checks the version of what it saves, but not where hooks save it, as they do in checkpointing.
@@ -79,7 +82,7 @@ def _overwriting_refused(cell: Any) -> Iterator[None]:
             raise _overwritten(cell, changed)
 
 
-def _overwritten(cell: Any, tensor: Tensor) -> RuntimeError:
+def _overwritten(cell: CellLike, tensor: Tensor) -> RuntimeError:
     return RuntimeError(
         problem(
             f"a value that {type_name(cell)} needs for its gradient has been modified by an inplace operation",

@@ -19,6 +19,9 @@ from throughtime.compiler.pipeline import optimize_section
 from throughtime.native.caching_allocator import empty
 
 Env = dict[Value, Tensor]
+"""The values that are known while a program runs."""
+Generators = Callable[[Source], torch.Generator]
+"""The random generator of a cell that a program names."""
 
 _ATEN = torch.ops.aten
 _BOUND: dict[Any, Callable[..., Any]] = {
@@ -116,13 +119,13 @@ class SectionFunction:
         own = set(map(id, Graph(section.nodes).needed_for(self.gives)))
         return [node for node in section.nodes if id(node) not in own]
 
-    def run(self, rows: int, env: Env, generators: Any = None) -> None:
+    def run(self, rows: int, env: Env, generators: Generators | None = None) -> None:
         """Run on values from `env`, and add what comes out."""
         if self.gives:
             results = self._function(rows, generators, *[env[value] for value in self.takes])
             env.update(zip(self.gives, results, strict=True))
 
-    def __call__(self, rows: int, generators: Any, *args: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, rows: int, generators: Generators | None, *args: Tensor) -> tuple[Tensor, ...]:
         """Run on the values of `takes`, in order."""
         results: tuple[Tensor, ...] = self._function(rows, generators, *args)
         return results

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -23,6 +21,7 @@ from throughtime._errors import (
     shape_of,
     type_name,
 )
+from throughtime._object_registry import find_object, object_number
 from throughtime._tensors import is_lazy
 from throughtime.cells._lazy_build import await_first_step, awaits_first_step, build_once, noting, placed, repeatable
 from throughtime.cells._scripting import NotScriptable
@@ -34,25 +33,11 @@ Size = Any
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-_numbers = itertools.count(1)
-_cells: weakref.WeakValueDictionary[int, RNNCell] = weakref.WeakValueDictionary()
 
-
-def _numbered(cell: RNNCell) -> int:
-    """A number by which the cell can be found, in places where only numbers can go."""
-    number = next(_numbers)
-    _cells[number] = cell
-    return number
-
-
-def cell_by_number(number: int) -> RNNCell:
-    """The cell with this number."""
-    return _cells[number]
-
-
-def known_cell(number: int) -> RNNCell | None:
-    """The same, if it still exists."""
-    return _cells.get(number)
+def find_cell(number: int) -> RNNCell | None:
+    """The cell with a number, by which compiled graphs refer to it; None if it does not exist any more."""
+    found = find_object(number)
+    return found if isinstance(found, RNNCell) else None
 
 
 def not_looking(check_values: Callable[..., None]) -> Callable[..., None]:
@@ -104,7 +89,7 @@ class RNNCell(CheckedArguments, NotScriptable, nn.Module):
         self.name = check_name("name", name) or snake_case(type(self).__name__)
         # Where TensorFlow would keep the variables; the first unroll decides (see `interop.tf_variables`).
         self.variable_scope: str | None = None
-        self.number = _numbered(self)
+        self.number = self._registered()
         await_first_step(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -116,7 +101,12 @@ class RNNCell(CheckedArguments, NotScriptable, nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         # A copy is a cell of its own.
-        self.number = _numbered(self)
+        self.number = self._registered()
+
+    def _registered(self) -> int:
+        number = object_number(self)
+        assert number is not None
+        return number
 
     def forward(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step for `inputs` [B, I] and `state` [B, S]: the output [B, O] and the next state."""

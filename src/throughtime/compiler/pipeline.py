@@ -166,7 +166,11 @@ def pipeline(backend: str, *, on_gpu: bool = False) -> Pipeline:
             _on_nodes(sum_before_concat),
             _on_nodes(fuse_bias),
             *([_on_nodes(accumulate_matmuls), _on_nodes(flatten_sums)] if on_gpu else []),
-            *([_on_nodes(use_single_weight_gradient_gemm), _on_nodes(use_input_gradient_gemm)] if kernels_on_cpu else []),
+            *(
+                [_on_nodes(use_single_weight_gradient_gemm), _on_nodes(use_input_gradient_gemm)]
+                if kernels_on_cpu
+                else []
+            ),
             Pass("order_section", lambda section: section._replace(nodes=order_section(*section))),
         ),
     )

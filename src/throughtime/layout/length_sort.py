@@ -1,4 +1,4 @@
-"""A batch sorted by length, longest first: who runs at which step, and where the rows of each step lie when packed."""
+"""A batch sorted by length, longest first: which rows run at each step, and the offsets of packed rows."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ Places = NDArray[np.int64]
 
 
 class LengthSort:
-    """The order of a batch of sequences with these lengths; below 0 counts as 0, above `most` as that.
+    """The order of a batch of sequences with these lengths; below 0 counts as 0, above `most` as `most`.
 
-    `rows` has the place in the batch of each row, `back` the place here of each row of the batch, `length` the sorted
-    lengths; `active` rows run at each step, and the first of them lies at `offset` among all rows of all steps.
-    `total` is the sum of the lengths.
+    `rows` is the permutation from the batch to this order, `back` its inverse, `length` the sorted lengths; `active`
+    rows run at each step, and the first of them is at `offset` among the packed rows. `total` is the sum of lengths.
     """
 
     addresses: tuple[int, ...]
 
-    def __init__(self, lengths: Sequence[int], most: int, *, in_machine_code: bool) -> None:
+    def __init__(self, lengths: Sequence[int], most: int, *, by_native_code: bool) -> None:
         self._sent: dict[tuple[str, torch.device], Tensor] = {}
-        if in_machine_code and lengths:
-            self._sort_in_one_go(lengths, most)
+        if by_native_code and lengths:
+            self._sort_natively(lengths, most)
         else:
             self._sort_with_numpy(np.array([min(max(length, 0), most) for length in lengths], dtype=np.int64))
 
-    def _sort_in_one_go(self, lengths: Sequence[int], most: int) -> None:
-        """One table, made by one call and found by one address.
+    def _sort_natively(self, lengths: Sequence[int], most: int) -> None:
+        """One table, filled by one native call.
 
-        Small batches are many, and to sort one with numpy takes as long as to run a small network over it.
+        To sort a small batch with numpy takes as long as to run a small network over it.
         """
         batch = len(lengths)
         try:
@@ -58,7 +57,7 @@ class LengthSort:
         self.rows, self.back, self.length = table[sort_lengths.FACTS : first], table[first:second], table[second:third]
         self.active = table[third : third + self.longest]
         self.offset = table[third + most : third + most + self.longest]
-        # Of `offset`, `rows` and `length`, for machine code.
+        # Of `offset`, `rows` and `length`, for native code.
         self.addresses = (address + 8 * (third + most), address + 8 * sort_lengths.FACTS, address + 8 * second)
 
     def _sort_with_numpy(self, lengths: Places) -> None:
@@ -67,17 +66,17 @@ class LengthSort:
         self.length = lengths[self.rows]
         self.total, self.longest = int(lengths.sum()), int(self.length[0]) if len(lengths) else 0
         self.is_sorted = bool((self.rows == np.arange(len(lengths))).all())
-        # At step t as many rows run as are longer than t.
+        # The rows of step t are those that are longer than t.
         self.active = np.searchsorted(-self.length, -np.arange(self.longest), side="left")
         self.offset = np.cumsum(self.active) - self.active
 
     @cached_property
     def steps(self) -> StepLayout:
-        """Where the rows of every step lie when packed."""
-        # For everybody, though the first one who asks may only infer.
+        """The layout of packed rows."""
+        # Not inference tensors, even if the first call is inference: later calls may train.
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
             steps = StepLayout(torch.from_numpy(self.active), torch.from_numpy(self.offset), 1, len(self.rows))
-        # These are known already.
+        # Computed already.
         vars(steps).update(total=self.total, lengths=self.length.tolist())
         return steps
 
@@ -86,11 +85,11 @@ class LengthSort:
         return leaf if self.is_sorted else leaf.index_select(0, self._on(leaf.device, "rows"))
 
     def unsort(self, leaf: Tensor) -> Tensor:
-        """The reverse."""
+        """Rows [B, ...] of the loop in the order of the batch."""
         return leaf if self.is_sorted else leaf.index_select(0, self._on(leaf.device, "back"))
 
     def _on(self, device: torch.device, name: str) -> Tensor:
-        """A part of the order, on a device."""
+        """A permutation, on a device."""
         found = self._sent.get((name, device))
         if found is None:
             found = self._sent[name, device] = sent(torch.from_numpy(getattr(self, name)), device)

@@ -1,7 +1,7 @@
-"""The row of the step before: of a stream, for every row of every step, and of `initial` for those of the first step.
+"""States of the previous step: for every row the row of the step before, and for the first step that of `initial`.
 
-The way back needs states as they were when a step found them, and streams hold them as it left them. `previous` makes
-a copy with the rows in their places; `Lagged` only says where they lie, for machine code that can read them there.
+A backward pass reads the state that each step started from, and the forward pass saves the state after each step.
+`previous` makes a shifted copy; `PreviousStep` only holds the positions, for native code that can read in place.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from throughtime.native.gemm import weight_gradient
 from throughtime.native.toolchain import llvm
 
 LaggedStreams = dict[Value, tuple[Tensor, Tensor]]
-"""Streams of which a loop reads the row of the step before, each with the rows that its first step finds."""
+"""Buffers that a loop reads at the rows of the previous step, each with the rows that its first step reads."""
 
 
 class PreviousStep(NamedTuple):
-    """A stream as it was at the step before, and at the first step `initial`: where to find it, instead of a copy.
+    """A buffer read at the rows of the previous step, at the first step `initial`: positions instead of a copy.
 
-    `before` says for each row where in the stream it lies, `~r` for row r of the first step.
+    `before` is the position of each row in the buffer, `~r` for row r of `initial`.
     """
 
     stream: Tensor
@@ -45,7 +45,7 @@ class PreviousStep(NamedTuple):
         return self.stream.device
 
     def placed(self) -> weight_gradient.StridedRows:
-        """For machine code."""
+        """The arguments of a native GEMM."""
         stream = self.stream
         width, size = stream.shape[1], stream.dtype.itemsize
         addresses = (self.before.data_ptr(), self.initial.data_ptr())
@@ -53,7 +53,7 @@ class PreviousStep(NamedTuple):
 
     def tensor(self) -> Tensor:
         """The copy."""
-        # Negative places count from the end.
+        # Negative positions count from the end.
         return torch.cat([self.stream, self.initial.flip(0)])[self.before]
 
     @classmethod
@@ -63,7 +63,7 @@ class PreviousStep(NamedTuple):
             before = torch.empty(steps.total, dtype=torch.int64, device="cpu")
             addresses = (table.data_ptr() for table in (before, steps.offset, steps.active))
             pack_rows.before(array("q", (*addresses, len(steps.active), steps.row_stride)))
-            # Whole: another thread may look for it.
+            # Published when complete: another thread may read it.
             steps.tables["rows before"] = before
         return cls(as_contiguous(stream), as_contiguous(initial), before)
 
@@ -75,7 +75,7 @@ def previous(steps: StepLayout, stream: Tensor, initial: Tensor) -> Tensor:
 
 
 def by_kernel(steps: StepLayout, stream: Tensor, initial: Tensor) -> Tensor | None:
-    """The same for packed rows, in one copy; None where torch must do it."""
+    """The same for packed rows by one native copy; None where torch has to copy."""
     if stream.device.type != "cpu" or not llvm.is_installed():
         return None
     stream, initial = as_contiguous(stream), as_contiguous(initial)
@@ -87,7 +87,7 @@ def by_kernel(steps: StepLayout, stream: Tensor, initial: Tensor) -> Tensor | No
 
 
 def by_torch(steps: StepLayout, stream: Tensor, initial: Tensor) -> Tensor:
-    """The same for any rows, in operations of torch."""
+    """The same for any rows by torch operations."""
     first = steps.counts[0]
     if len(steps.counts) == 1:
         return initial[:first]
@@ -99,7 +99,7 @@ def by_torch(steps: StepLayout, stream: Tensor, initial: Tensor) -> Tensor:
         torch.cat(parts, 1, out=shifted.view(folded.shape))
         return shifted
     if steps.counts[-1] == first:
-        # Dense and time-major: in reverse, the step before lies one step later.
+        # Dense and time-major: in reverse, the previous step is stored after this one.
         parts = [initial[:first], stream[:-first]] if ahead else [stream[first:], initial[:first]]
         return torch.cat(parts, out=shifted)
     shifted[:first] = initial[:first]
@@ -109,6 +109,6 @@ def by_torch(steps: StepLayout, stream: Tensor, initial: Tensor) -> Tensor:
 
 
 def _index_before(steps: StepLayout) -> Tensor:
-    """For every packed row but those of the first step, where the row of the step before lies."""
+    """For every packed row but those of the first step, the position of its row in the previous step."""
     active = steps.active.numpy().astype(np.int32)
     return torch.from_numpy(np.arange(active[0], steps.total, dtype=np.int32) - np.repeat(active[:-1], active[1:]))

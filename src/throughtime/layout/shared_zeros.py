@@ -1,14 +1,13 @@
-"""Zeros that everybody reads and nobody writes: a state to begin with, a gradient that nobody gave.
+"""Read-only zeros that calls share: an initial state, a missing gradient.
 
-On a GPU, to make some takes as long on the host as a launch of any other kernel; on a CPU, as long as a step of a small
-network.
+On a GPU, filling a tensor costs the host a kernel launch; on a CPU, as much as a step of a small network.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,48 +16,47 @@ from torch import Tensor
 from throughtime._lru import LruCache
 from throughtime._torch_internals import current_raw_stream
 
-_IDS: set[int] = set()
-_CACHE: LruCache[Any, Tensor] = LruCache(64, lambda _, zeros: _IDS.discard(id(zeros)))
-_MOST_BYTES = 1 << 20
-"""Of one tensor: what is larger takes longer to fill than to ask for."""
+_SHARED: dict[int, Tensor] = {}
+"""The tensors of `_CACHE` by their `id`. They are held here, so no other tensor can have one of these ids."""
+_CACHE: LruCache[Any, Tensor] = LruCache(64, lambda _, zeros: _SHARED.__delitem__(id(zeros)))
+_LARGEST_BYTES = 1 << 20
+"""Larger tensors are not shared: filling them takes longer than the launch."""
 
 
 def shared_zeros(size: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros to read from, on a GPU the same as the last time; once for each stream, since others need not wait."""
+    """Zeros to read from. On a GPU they are cached, for each stream: another stream need not wait for the fill."""
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        # What a graph reads that somebody records is its own.
+        # A CUDA graph must own the memory that it reads.
         return torch.zeros(size, dtype=dtype, device=device)
     key = (size, dtype, device, current_raw_stream(device.index))
     found = _CACHE.lookup(key)
     if found is None:
-        # For everybody, though the first one may only infer.
+        # Not an inference tensor, even if the first call is inference: later calls may train.
         with torch.inference_mode(False):
-            found = torch.zeros(size, dtype=dtype, device=device)
-        if found.nbytes > _MOST_BYTES:
-            return found
-        found = _CACHE.lookup_or_insert(key, functools.partial(_noted, found))
+            zeros = torch.zeros(size, dtype=dtype, device=device)
+        found = zeros if zeros.nbytes > _LARGEST_BYTES else _CACHE.lookup_or_insert(key, partial(_share, zeros))
     return found
 
 
+def _share(zeros: Tensor) -> Tensor:
+    _SHARED[id(zeros)] = zeros
+    return zeros
+
+
 def zero_rows(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Zeros on a CPU that only a kernel reads, of rows whose number changes from call to call: made once for all."""
+    """Zeros on a CPU that only a kernel reads, for any number of rows: views of one tensor."""
     count = math.prod(shape)
-    if count * dtype.itemsize > _MOST_BYTES:
+    if count * dtype.itemsize > _LARGEST_BYTES:
         return torch.zeros(shape, dtype=dtype, device="cpu")
     return _all_zeros(dtype)[:count].view(shape)
 
 
-@functools.cache
+@cache
 def _all_zeros(dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
-        return torch.zeros(_MOST_BYTES // dtype.itemsize, dtype=dtype, device="cpu")
-
-
-def _noted(zeros: Tensor) -> Tensor:
-    _IDS.add(id(zeros))
-    return zeros
+        return torch.zeros(_LARGEST_BYTES // dtype.itemsize, dtype=dtype, device="cpu")
 
 
 def are_shared_zeros(tensor: Tensor) -> bool:
-    """Whether a tensor is known to be nothing but zeros."""
-    return id(tensor) in _IDS
+    """Whether a tensor is one of the shared ones, so that all of its rows are equal."""
+    return _SHARED.get(id(tensor)) is tensor

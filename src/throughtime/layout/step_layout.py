@@ -1,4 +1,4 @@
-"""Where the rows of every step lie in a stream."""
+"""The positions of the rows of every step in a buffer of all rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from throughtime._torch_internals import current_raw_stream
 from throughtime.layout.shared_zeros import are_shared_zeros
 
 _captured: list[Tensor] = []
-"""What graphs that somebody has recorded copy from, at every replay."""
+"""Pinned memory that captured CUDA graphs copy from at every replay."""
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device; a GPU fetches it when it gets there, and nobody waits."""
+    """A tensor of the CPU on a device; the copy to a GPU is asynchronous."""
     if device.type != "cuda":
         return tensor.to(device)
     pinned = tensor.pin_memory()
@@ -29,10 +29,10 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def sent_once(tables: dict[Any, Tensor], name: Any, make: Callable[[], Tensor], device: torch.device) -> Tensor:
-    """What is in `tables` under a name, for a device; if it is not there, it is made and sent.
+    """The table of a name on a device, made and copied at the first use.
 
-    Once for each stream: on another it might be read before it has arrived. What a graph reads that somebody records
-    is sent by that graph, at every replay, and is nobody else's.
+    Once for each CUDA stream, because another stream could read the table before the copy is done. A CUDA graph that is
+    being captured contains a copy of its own.
     """
     stream = 0
     if device.type == "cuda":
@@ -42,7 +42,7 @@ def sent_once(tables: dict[Any, Tensor], name: Any, make: Callable[[], Tensor], 
     key = (name, device, stream)
     found = tables.get(key)
     if found is None:
-        # For everybody, though the first one may only infer.
+        # Not an inference tensor, even if the first call is inference: later calls may train.
         with torch.inference_mode(False):
             found = tables[key] = sent(make(), device)
     return found
@@ -50,10 +50,10 @@ def sent_once(tables: dict[Any, Tensor], name: Any, make: Callable[[], Tensor], 
 
 @dataclass(frozen=True)
 class StepLayout:
-    """Where the rows of every step lie in a stream: row r of step t is at `offset[t] + r * row_stride`.
+    """The positions of the rows of every step: row r of step t is at `offset[t] + r * row_stride`.
 
-    `active` and `offset` are contiguous int64 tensors [T] on the CPU; `active[t]` rows are alive at step t, never more
-    than at the step before. `row_stride` is 1 for packed or time-major rows, T for a dense batch-major batch. Row r of
+    `active` and `offset` are contiguous int64 tensors [T] on the CPU; `active[t]` rows run at step t, never more than
+    at the step before. `row_stride` is 1 for packed or time-major rows, T for a dense batch-major batch. Row r of
     a step is row `order[r]` of every state; if that is None, it is row r.
     """
 
@@ -64,19 +64,19 @@ class StepLayout:
     order: Tensor | None = None
 
     def ordered(self, order: Tensor) -> StepLayout:
-        """The same for states in another order; what has been worked out and sent is shared."""
+        """The same for states in another order; cached tables are shared."""
         steps = object.__new__(StepLayout)
         vars(steps).update(vars(self), tables=self.tables, counts=self.counts, starts=self.starts, order=order)
         return steps
 
     def sorted(self, state: Tensor) -> Tensor:
-        """The rows of a state as the steps have them."""
+        """The rows of a state in the order of the steps."""
         if self.order is None or are_shared_zeros(state):
             return state
         return state.index_select(0, self._order_on(state.device))
 
     def unsorted(self, state: Tensor) -> Tensor:
-        """The reverse."""
+        """The rows of a state in its own order."""
         if self.order is None:
             return state
         return torch.zeros_like(state).index_copy(0, self._order_on(state.device), state)
@@ -90,19 +90,19 @@ class StepLayout:
 
     @cached_property
     def counts(self) -> list[int]:
-        """The rows alive at each step."""
+        """The number of rows of each step."""
         counts: list[int] = self.active.tolist()
         return counts
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where the first row of each step lies."""
+        """The position of the first row of each step."""
         starts: list[int] = self.offset.tolist()
         return starts
 
     @cached_property
     def tables(self) -> dict[Any, Tensor]:
-        """What has been worked out about these steps and sent to a device: the backward pass needs it again."""
+        """Tables of these steps, on devices too: the backward pass reads them again."""
         return {}
 
     @cached_property
@@ -112,7 +112,7 @@ class StepLayout:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """For how many steps each row is alive."""
+        """The number of steps of each row."""
         active = self.active.numpy()
         lengths: list[int] = (
             len(active) - active[::-1].searchsorted(np.arange(self.batch_size), side="right")
@@ -121,7 +121,7 @@ class StepLayout:
 
     @cached_property
     def cuts(self) -> dict[int, list[tuple[int, int]]]:
-        """Ranges of rows for so many threads; the walks forward and back share them."""
+        """Ranges of rows by the number of threads; both passes share them."""
         return {}
 
     @property
@@ -131,13 +131,13 @@ class StepLayout:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether rows end at different steps: then they lie packed, step by step."""
+        """Whether rows end at different steps: then they are packed, step by step."""
         return self.row_stride == 1 and self.counts[-1] != self.counts[0]
 
     def block(self, first: int, last: int) -> tuple[StepLayout, slice]:
-        """Steps `first` to `last`, not included, as steps of their own, and which rows of a stream are theirs.
+        """Steps `first` to `last`, not included, as a layout of their own, and the slice of their rows.
 
-        Only where the rows of one step lie side by side.
+        Requires the rows of each step to be contiguous.
         """
         assert self.row_stride == 1
         start = min(self.starts[first], self.starts[last - 1])
@@ -145,11 +145,11 @@ class StepLayout:
         return StepLayout(active, offset, 1, self.counts[first]), slice(start, start + sum(self.counts[first:last]))
 
     def positions(self, step: int) -> Tensor:
-        """Where the rows of one step lie."""
+        """The positions of the rows of one step."""
         return self.starts[step] + self.row_stride * torch.arange(self.counts[step])
 
     def by_step(self, device: torch.device) -> Tensor:
-        """For each row of a stream, which one it is when all steps are put one after another."""
+        """For each row its index when all steps are concatenated."""
         return torch.argsort(torch.cat([self.positions(step) for step in range(len(self.counts))])).to(device)
 
     def rows(self, stream: Tensor, step: int) -> Tensor:
@@ -160,7 +160,7 @@ class StepLayout:
         return stream[start : start + (count - 1) * self.row_stride + 1 : self.row_stride]
 
     def split(self, stream: Tensor) -> list[Tensor]:
-        """The rows of every step, side by side in memory: some operations of torch silently rely on that."""
+        """The rows of every step, contiguous: some torch operations rely on that without a check."""
         if self.row_stride == 1 and self.starts[0] == 0:
             return list(stream.split(self.counts))
         if self.row_stride == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -9,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
+from throughtime._pytree import Nest
 from throughtime.nn._cells import STEPS, TorchCell, named_weights
 from throughtime.unroll._functional import functional_unroll, number_of, tensor_spec
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll.torch_compile._routing import call_operator
 
 State = tuple[Tensor, ...]
@@ -54,11 +57,15 @@ def _unroll(
     if torch.compiler.is_dynamo_compiling():
         return _as_operator(step, weights, inputs, lengths, given, time_major=time_major, reverse=reverse)
     dtype = (inputs.data if isinstance(inputs, PackedSequence) else inputs).dtype
-    start: Any = given if given is None or len(given) > 1 else given[0]
-    outputs, state = functional_unroll(
-        step, weights, inputs, lengths, start, dtype, time_major=time_major, reverse=reverse
-    )
+    start: Nest = given if given is None or len(given) > 1 else given[0]
+    outputs, state = functional_unroll(step, weights, inputs, lengths, start, _options(dtype, time_major, reverse))
     return outputs, state if isinstance(state, tuple) else (state,)
+
+
+@functools.lru_cache(maxsize=64)
+def _options(dtype: torch.dtype, time_major: bool, reverse: bool) -> UnrollOptions:
+    """One object for equal options: small calls are frequent."""
+    return UnrollOptions(dtype, time_major, reverse)
 
 
 def _as_operator(
@@ -80,8 +87,8 @@ def _as_operator(
             widths.append(named["weight_hh"].shape[0] // 4)
         given = tuple(inputs.new_zeros(batch, width) for width in widths)
     number = number_of(step, tuple(tensor_spec(weight) for weight in weights))
-    options = {"time_major": time_major, "reverse": reverse}
-    outputs, *rest = call_operator(number, named, inputs, list(given), lengths, inputs.dtype, **options)
+    options = UnrollOptions(inputs.dtype, time_major, reverse)
+    outputs, *rest = call_operator(number, named, inputs, list(given), lengths, options)
     return outputs, tuple(rest[: len(given)])
 
 

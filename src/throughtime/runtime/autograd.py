@@ -1,8 +1,12 @@
-"""A compiled unroll as one differentiable operation."""
+"""A compiled unroll as one differentiable operation.
+
+`forward_rows` and `backward_rows` are the two passes on packed rows. `run` makes them one autograd function; the custom
+operator of torch.compile (`unroll/torch_compile/_custom_op.py`) calls them too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +15,12 @@ from torch import Tensor, nn
 from throughtime._active_modes import is_batched
 from throughtime._errors import problem
 from throughtime._torch_internals import has_saved_tensor_hooks, keeps_graph
+from throughtime.backends.loop_backend import BoundCall, Cotangents, Gradients
 from throughtime.backends.torch_codegen import Env
+from throughtime.cells._cell_types import CellLike
 from throughtime.compiler import CellFingerprint, CellRerun, GuardCache, Program
 from throughtime.layout.pack import Packing
 from throughtime.layout.step_layout import StepLayout
-from throughtime.runtime.bound_call import BoundCall
 from throughtime.runtime.donation import DonationLock
 from throughtime.runtime.forward import Executable, step_by_step
 from throughtime.runtime.offload.plan import OffloadedChunks
@@ -23,64 +28,34 @@ from throughtime.runtime.rng import RngState
 
 
 class UnrollCall(NamedTuple):
-    """What an unroll is made with, besides tensors.
+    """The arguments of an unroll besides tensors.
 
-    `drawn` are the random numbers that serve the whole sequence; `chunk` is for how many steps to compute at once what
-    does not depend on the state; with `swap` what the backward pass needs waits on the host. With `moves` the rows come
-    padded, in the order of the batch, and leave so. With `direct` the forward pass is nothing but its kernel; without
-    `moves` the rows then come and leave as [B, T, ...] or [T, B, ...], whichever `leading` says. The rows of a state
-    that is `fresh` are all alike.
+    `drawn` are the random numbers of the whole sequence. Sections outside the loop run on `chunk` steps at a time (None
+    for all); with `swap` saved values are offloaded to the host. With `bound` the forward pass is one kernel call.
+    `zero_start`: the initial state is zeros made for this call, so it need not be packed.
     """
 
     executable: Executable
     steps: StepLayout
+    packing: Packing
     noise: RngState
     drawn: Env
-    chunk: int | None
+    chunk: int | None = None
     swap: bool = False
-    moves: Packing | None = None
-    direct: BoundCall | None = None
-    leading: tuple[int, int] | None = None
-    fresh: bool = False
-
-    def enter(self, rows: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Rows of all steps and a state, or gradients of them as far as there are any, as the loop wants them."""
-        if self.moves is not None:
-            return self.moves.enter(rows, state)
-        if self.leading is not None:
-            rows = [None if leaf is None else leaf.flatten(0, 1) for leaf in rows]
-        return list(rows), list(state)
-
-    def start(self, inputs: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The rows and the state that the forward pass begins with."""
-        if not self.fresh:
-            return self.enter(inputs, state)
-        rows, _ = self.enter(inputs, ())
-        return rows, list(state)
-
-    def leave(self, rows: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The reverse."""
-        if self.moves is not None:
-            return self.moves.leave(rows, state)
-        if self.leading is not None:
-            rows = [None if leaf is None else leaf.unflatten(0, self.leading) for leaf in rows]
-            if not torch.is_grad_enabled():
-                # An operation must not give views, or nobody could change them in place.
-                rows = [None if leaf is None else leaf.detach() for leaf in rows]
-        return list(rows), list(state)
+    bound: BoundCall | None = None
+    zero_start: bool = False
 
 
 def run(
     call: UnrollCall, tensors: Sequence[Tensor], inputs: Sequence[Tensor], state: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Outputs [N, ...] and the final state [B, ...]."""
+    """Outputs, in the form of the inputs, and the final state [B, ...]."""
     if call.executable.program.adjoint is None:
         with torch.no_grad():
-            rows, start = call.enter(inputs, state)
-            env = environment(call, tensors, rows)
-            outputs, final, _ = call.executable.forward(env, start, call.steps, call.noise.generator, call.chunk)
-            own = apart([*outputs, *final], [*tensors, *inputs, *state])
-            return call.leave(own[: len(outputs)], own[len(outputs) :])
+            rows, start = call.packing.pack(inputs, state)
+            outputs, final, _ = forward_rows(call, tensors, rows, start)
+            own = without_aliases([*outputs, *final], [*tensors, *inputs, *state])
+            return call.packing.unpack(own[: len(outputs)], own[len(outputs) :])
     results = _Unroll.apply(  # type: ignore[no-untyped-call]
         call, len(tensors), len(inputs), *tensors, *inputs, *state
     )
@@ -88,32 +63,67 @@ def run(
     return list(results[:count]), list(results[count:])
 
 
-def environment(call: UnrollCall, tensors: Sequence[Tensor], inputs: Sequence[Tensor]) -> Env:
-    """What a program starts from: the cell's tensors, the inputs, literals, and what is drawn once."""
+def forward_rows(
+    call: UnrollCall,
+    tensors: Sequence[Tensor],
+    rows: Sequence[Tensor],
+    state: Sequence[Tensor],
+    offloaded: OffloadedChunks | None = None,
+) -> tuple[list[Tensor], list[Tensor], Env]:
+    """The forward pass on packed rows: outputs [N, ...], the final state, and the saved values."""
+    env = environment(call, tensors, rows)
+    return call.executable.forward(env, state, call.steps, call.noise.generator, call.chunk, offloaded)
+
+
+def backward_rows(
+    call: UnrollCall,
+    tensors: Sequence[Tensor],
+    rows: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    cotangents: Cotangents,
+    offloaded: OffloadedChunks | None = None,
+) -> Gradients:
+    """The backward pass on packed rows; `saved` are the values of the forward pass, in the order of the executable."""
+    bound = None if call.bound is None else call.bound.backward(tensors, cotangents.required)
+    if bound is not None:
+        return bound.run(tensors, rows, saved, cotangents, call.steps)
+    backward, env = call.executable.backward, environment(call, tensors, rows)
+    assert backward is not None
+    if offloaded is None:
+        env.update(zip(backward.kept, saved, strict=True))
+        return backward.run(env, cotangents, call.steps, call.chunk)
+    resident = offloaded.keeping.stays
+    env.update(zip(resident, saved[: len(resident)], strict=True))
+    with offloaded.returned(saved[len(resident) :]) as returned:
+        return backward.run(env, cotangents._replace(donate=None), call.steps, call.chunk, returned)
+
+
+def environment(call: UnrollCall, tensors: Sequence[Tensor], rows: Sequence[Tensor]) -> Env:
+    """The values that a program starts from: the cell's tensors, the inputs, literals, random numbers."""
     program = call.executable.program
     env = dict(zip(program.tensors, tensors, strict=True))
-    env.update(zip(program.inputs, inputs, strict=True))
+    env.update(zip(program.inputs, rows, strict=True))
     env.update(program.literals)
     env.update(call.drawn)
     return env
 
 
 class _Unroll(torch.autograd.Function):
-    """The forward program, and the backward program as its gradient."""
+    """The forward pass, and the backward pass as its gradient."""
 
     @staticmethod
     def forward(ctx: Any, call: UnrollCall, tensor_count: int, input_count: int, *leaves: Tensor) -> tuple[Tensor, ...]:
         split, executable = tensor_count + input_count, call.executable
-        results, kept, swapped = _forward(call, leaves, tensor_count, split)
-        ctx.call, ctx.tensor_count, ctx.split, ctx.swapped = call, tensor_count, split, swapped
-        # What hooks hand out in the backward pass is theirs.
+        results, saved, offloaded = _forward(call, leaves, tensor_count, split)
+        ctx.call, ctx.tensor_count, ctx.split, ctx.offloaded = call, tensor_count, split, offloaded
+        # Tensors that saved-tensor hooks return belong to the hooks.
         has_hooks = has_saved_tensor_hooks()
         assert executable.backward is not None
-        ctx.claim, ctx.may_overwrite = DonationLock(), bool(executable.backward.overwritten) and not has_hooks
-        # Autograd knows how long saved tensors are wanted, wherever they are.
-        ctx.save_for_backward(*leaves, *kept)
+        ctx.donation, ctx.may_donate = DonationLock(), bool(executable.backward.overwritten) and not has_hooks
+        # Autograd frees saved tensors when the graph does not need them any more.
+        ctx.save_for_backward(*leaves, *saved)
         ctx.set_materialize_grads(False)
-        # A cell that may be run again must be then what it is now.
+        # A backward pass that calls the cell again must find it unchanged.
         ctx.structure = None if executable.program.replay is None else _structure_of(call.noise.cell)
         if executable.constant:
             ctx.mark_non_differentiable(*[results[place] for place in executable.constant])
@@ -126,109 +136,101 @@ class _Unroll(torch.autograd.Function):
         try:
             saved = ctx.saved_tensors
         except RuntimeError:
-            saved = _saved_again(ctx, len(needed))
+            saved = _recompute_saved(ctx, len(needed))
         leaves = saved[: len(needed)]
-        _check_unchanged(call.executable.program, leaves[: ctx.tensor_count])
+        tensors = leaves[: ctx.tensor_count]
+        _check_unchanged(call.executable.program, tensors)
         if torch.is_grad_enabled() or any(map(is_batched, gradients)):
             _check_same_cell(call.noise.cell, ctx.structure)
             return (None, None, None, *_differentiably(call, leaves, ctx.tensor_count, ctx.split, needed, gradients))
-        kept = saved[len(needed) :]
-        moved, inputs = leaves[ctx.tensor_count :], ctx.split - ctx.tensor_count
-        if call.moves is not None:
-            moved, kept = kept[: len(moved)], kept[len(moved) :]
-        rows: Sequence[Tensor] = moved[:inputs]
-        if call.leading is not None:
-            # An output is kept as it left.
-            pairs = zip(kept, call.executable.kept, strict=True)
-            kept = [leaf.flatten(0, 1) if leaf.ndim > len(value.shape) else leaf for leaf, value in pairs]
-            rows = [leaf.flatten(0, 1) for leaf in rows]
-        tensors, initial, wanted = leaves[: ctx.tensor_count], moved[inputs:], tuple(needed[: ctx.split])
+        rows, initial, saved = _packed_as_saved(
+            call, leaves[ctx.tensor_count : ctx.split], leaves[ctx.split :], saved[len(needed) :]
+        )
         count = len(call.executable.program.outputs)
-        cotangents = call.enter(gradients[:count], gradients[count:])
-        # Asked when it is time to write: whatever fails before that can be tried again.
+        outputs, state = call.packing.pack(gradients[:count], gradients[count:])
+        # Called when the loop is about to write: a pass that fails before that can be repeated.
         is_last = not keeps_graph()
-        overwrite = ctx.claim.take if ctx.may_overwrite and is_last else None
-        with ctx.claim:
-            found, states = _run_backward(
-                call, tensors, rows, initial, kept, cotangents, wanted, ctx.swapped, overwrite
-            )
+        donate = ctx.donation.take if ctx.may_donate and is_last else None
+        cotangents = Cotangents(initial, outputs, state, tuple(needed[: ctx.split]), donate)
+        with ctx.donation:
+            found, states = backward_rows(call, tensors, rows, saved, cotangents, ctx.offloaded)
         of_tensors, of_inputs = found[: ctx.tensor_count], _own(found[ctx.tensor_count :], gradients)
         of_state = [state if need else None for state, need in zip(states, needed[ctx.split :], strict=True)]
-        of_inputs, of_state = call.leave(of_inputs, of_state)
+        of_inputs, of_state = call.packing.unpack(of_inputs, of_state)
         return (None, None, None, *of_tensors, *of_inputs, *of_state)
 
 
 def _forward(
     call: UnrollCall, leaves: Sequence[Tensor], tensor_count: int, split: int
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], OffloadedChunks | None]:
-    """Outputs and final state; what the backward pass wants besides the leaves; the plan for what waits on the host."""
-    tensors, executable, swapped = leaves[:tensor_count], call.executable, None
-    rows, state = call.start(leaves[tensor_count:split], leaves[split:])
-    kept: Iterable[Tensor]
-    if call.direct is not None:
-        final = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-        outputs, kept = call.direct.forward(tensors, rows, final, call.steps, call.leading)
-        if call.moves is not None:
-            outputs, final = call.leave(outputs, final)
-    else:
-        env = environment(call, tensors, rows)
-        if call.swap:
-            swapped = executable.keeping.plan(call.steps, call.chunk, leaves[split].device)
-        outputs, final, found = executable.forward(env, state, call.steps, call.noise.generator, call.chunk, swapped)
-        own = apart([*outputs, *final], [*leaves, *rows])
-        outputs, final = call.leave(own[: len(outputs)], own[len(outputs) :])
-        if call.leading is not None and swapped is None:
-            # Outputs that are kept are kept with the axes that they leave with, because a direct call does so:
-            # its kernel writes them that way. Torch's checkpoint wants every call to keep tensors of one shape.
-            leaving = zip(executable.program.outputs, outputs, strict=True)
-            found.update((value, leaf) for value, leaf in leaving if value in found)
-        kept = found.values() if swapped is None else (*found.values(), *swapped.take())
-    moved = () if call.moves is None else (*rows, *state)
-    return (*outputs, *final), (*moved, *kept), swapped
+) -> tuple[tuple[Tensor, ...], Iterable[Tensor], OffloadedChunks | None]:
+    """Outputs and final state; the tensors to save besides the leaves; the plan of those that are offloaded."""
+    tensors, inputs, start = leaves[:tensor_count], leaves[tensor_count:split], leaves[split:]
+    executable, packing = call.executable, call.packing
+    if call.bound is not None:
+        return _forward_bound(call, call.bound, tensors, inputs, start)
+    rows, state = packing.pack(inputs, start)
+    offloaded = executable.keeping.plan(call.steps, call.chunk, start[0].device) if call.swap else None
+    outputs, final, found = forward_rows(call, tensors, rows, state, offloaded)
+    own = without_aliases([*outputs, *final], [*leaves, *rows])
+    outputs, final = packing.unpack(own[: len(outputs)], own[len(outputs) :])
+    if packing.leading is not None and offloaded is None:
+        # Outputs are saved with the axes that they are returned with, because the kernel of a bound call writes them
+        # that way: torch's checkpoint requires every call to save tensors of the same shapes.
+        returned = zip(executable.program.outputs, outputs, strict=True)
+        found.update((value, leaf) for value, leaf in returned if value in found)
+    packed = (*rows, *state) if packing.copies else ()
+    saved = found.values() if offloaded is None else (*found.values(), *offloaded.take())
+    return (*outputs, *final), (*packed, *saved), offloaded
 
 
-def _saved_again(ctx: Any, count: int) -> tuple[Tensor, ...]:
-    """What the forward pass saved, computed again because an output was changed in place, as by `outputs.relu_()`.
+def _forward_bound(
+    call: UnrollCall, bound: BoundCall, tensors: Sequence[Tensor], inputs: Sequence[Tensor], start: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], Iterable[Tensor], None]:
+    """The same by one kernel call, which reads and writes sequences of one length in place."""
+    packing = call.packing
+    if not packing.copies:
+        final = [leaf.clone(memory_format=torch.contiguous_format) for leaf in start]
+        outputs, saved = bound.launch(tensors, inputs, final, call.steps, packing.leading)
+        return (*outputs, *final), saved, None
+    rows, state = packing.pack(inputs, () if call.zero_start else start)
+    state = list(start) if call.zero_start else state
+    final = [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
+    outputs, saved = bound.launch(tensors, rows, final, call.steps, None)
+    outputs, final = packing.unpack(outputs, final)
+    return (*outputs, *final), (*rows, *state, *saved), None
 
-    The kernels save outputs that are returned to the caller; a copy of each would cost every call. A changed leaf is
+
+def _packed_as_saved(
+    call: UnrollCall, inputs: Sequence[Tensor], initial: Sequence[Tensor], saved: Sequence[Tensor]
+) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+    """The rows of the inputs, the initial state in the order of the loop, and the other saved values."""
+    packing = call.packing
+    if packing.copies:
+        first, second = len(inputs), len(inputs) + len(initial)
+        return saved[:first], saved[first:second], saved[second:]
+    if packing.leading is not None:
+        # Outputs are saved with the axes that they were returned with.
+        pairs = zip(saved, call.executable.kept, strict=True)
+        saved = [leaf.flatten(0, 1) if leaf.ndim > len(value.shape) else leaf for leaf, value in pairs]
+        return [leaf.flatten(0, 1) for leaf in inputs], initial, saved
+    return inputs, initial, saved
+
+
+def _recompute_saved(ctx: Any, count: int) -> tuple[Tensor, ...]:
+    """The saved tensors, computed again because an output was changed in place, as by `outputs.relu_()`.
+
+    The kernels save outputs that are returned to the caller; a copy of each would slow every call. A changed leaf is
     the caller's error, which `unpack` raises.
     """
     leaves = [saved.unpack() for saved in ctx._raw_saved_tensors[:count]]
     call: UnrollCall = ctx.call
     with torch.no_grad(), call.noise.again():
-        _, kept, ctx.swapped = _forward(call, leaves, ctx.tensor_count, ctx.split)
-    return (*leaves, *kept)
-
-
-def _run_backward(
-    call: UnrollCall,
-    tensors: Sequence[Tensor],
-    rows: Sequence[Tensor],
-    initial: Sequence[Tensor],
-    kept: Sequence[Tensor],
-    cotangents: tuple[list[Any], list[Any]],
-    wanted: tuple[bool, ...],
-    swapped: OffloadedChunks | None,
-    overwrite: Callable[[], bool] | None,
-) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Gradients of tensors and inputs as far as they are wanted, and of the initial state, the shortest way."""
-    direct = None if call.direct is None else call.direct.backward(tensors, wanted)
-    if direct is not None:
-        return direct.run(tensors, rows, initial, kept, *cotangents, call.steps, overwrite=overwrite)
-    backward, env = call.executable.backward, environment(call, tensors, rows)
-    assert backward is not None
-    arguments = (env, initial, *cotangents, call.steps, wanted, call.chunk)
-    if swapped is None:
-        env.update(zip(backward.kept, kept, strict=True))
-        return backward.run(*arguments, overwrite=overwrite)
-    split = len(swapped.keeping.stays)
-    env.update(zip(swapped.keeping.stays, kept[:split], strict=True))
-    with swapped.returned(kept[split:]) as returned:
-        return backward.run(*arguments, returned)
+        _, saved, ctx.offloaded = _forward(call, leaves, ctx.tensor_count, ctx.split)
+    return (*leaves, *saved)
 
 
 def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
-    """Refuse tensors of a cell that somebody has replaced since: autograd notices what is written into them alone."""
+    """Raise if a tensor of the cell was replaced since the forward pass: autograd only notices writes into it."""
     for value, tensor in zip(program.tensors, tensors, strict=True):
         if tensor.dtype is not value.dtype or tensor.shape != value.shape:
             what = f"`{value.name}` is not what it was in the forward pass"
@@ -237,30 +239,31 @@ def _check_unchanged(program: Program, tensors: Sequence[Tensor]) -> None:
             raise RuntimeError(problem(what, got=f"{list(tensor.shape)} {tensor.dtype}", expected=expected, fix=fix))
 
 
-def _check_same_cell(cell: Any, structure: Any) -> None:
-    """Refuse to run a cell again whose options have changed since its forward pass: they were part of that."""
+def _check_same_cell(cell: CellLike, structure: Any) -> None:
+    """Raise if the options of a cell that is to be called again have changed since its forward pass."""
     if structure is not None and _structure_of(cell) != structure:
         what = f"the cell {type(cell).__name__} is not what it was in the forward pass"
         fix = "Compute gradients before anything about it is changed, or run it forward again."
         raise RuntimeError(problem(what, got="other options, or another mode", expected="the same cell", fix=fix))
 
 
-def _structure_of(cell: Any) -> Any:
-    """What there is to a cell besides its tensors; nearly always a glance tells."""
-    glance = GuardCache.last(cell) if isinstance(cell, nn.Module) else None
-    return CellFingerprint(cell).structure if glance is None else glance.fingerprint.structure
+def _structure_of(cell: CellLike) -> Any:
+    """The fingerprint of a cell without its tensors; the fast guard check usually has it."""
+    guards = GuardCache.last(cell) if isinstance(cell, nn.Module) else None
+    return CellFingerprint(cell).structure if guards is None else guards.fingerprint.structure
 
 
 def _own(found: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients with memory of their own: one that was only handed through may be somebody's to keep."""
-    theirs = {tensor.untyped_storage().data_ptr() for tensor in given if tensor is not None}
+    """Gradients with memory of their own: one that was passed through belongs to the caller."""
+    given_storages = {tensor.untyped_storage().data_ptr() for tensor in given if tensor is not None}
     return [
-        leaf.clone() if leaf is not None and leaf.untyped_storage().data_ptr() in theirs else leaf for leaf in found
+        leaf.clone() if leaf is not None and leaf.untyped_storage().data_ptr() in given_storages else leaf
+        for leaf in found
     ]
 
 
-def apart(results: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
-    """Results that share no memory with each other or with the arguments: they are their owner's to change."""
+def without_aliases(results: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
+    """Contiguous results that share no memory with each other or with the arguments: the caller may change them."""
     seen = {tensor.untyped_storage().data_ptr() for tensor in arguments}
     own = []
     for result in results:
@@ -273,43 +276,49 @@ def apart(results: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[Tensor
 def _by_the_cell(
     call: UnrollCall, replay: CellRerun, tensors: Sequence[Tensor], rows: Sequence[Tensor], state: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The forward pass, step by step in the cell itself: it keeps gradients from something, or has some of its own."""
+    """The forward pass by calling the cell at every step: it detaches something, or has a custom backward."""
     if call.executable.is_random or call.executable.program.random.nodes:
         what = "gradients cannot be differentiated of a cell that detaches something and draws random numbers"
         fix = 'Run it step by step, with `tt.backend("reference")`.'
         got = f"create_graph=True or is_grads_batched=True for {type(call.noise.cell).__name__}"
         raise RuntimeError(problem(what, got=got, expected="one of both", fix=fix))
     step, steps = replay.begin(call.noise.cell, tensors), call.steps
-    streams = [steps.split(leaf) for leaf in rows]
+    by_step = [steps.split(leaf) for leaf in rows]
 
     def run(number: int, current: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        return step([stream[number] for stream in streams], current)
+        return step([parts[number] for parts in by_step], current)
 
-    pieces, final = step_by_step(run, state, steps)
+    outputs, final = step_by_step(run, state, steps)
     order = steps.by_step(final[0].device)
-    return [torch.cat(parts)[order] for parts in pieces], final
+    return [torch.cat(parts)[order] for parts in outputs], final
 
 
 def _differentiably(
-    call: UnrollCall, leaves: Sequence[Tensor], tensor_count: int, split: int, needed: Sequence[bool], gradients: Any
+    call: UnrollCall,
+    leaves: Sequence[Tensor],
+    tensor_count: int,
+    split: int,
+    needed: Sequence[bool],
+    gradients: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """The gradient in operations of torch, for gradients of it and for many at once: the forward pass is run again."""
+    """Gradients in torch operations, for second derivatives and batched gradients: the forward pass is recomputed."""
     with torch.enable_grad(), call.noise.again():
-        # The leaves may depend on each other, say a state on the weights; gradients are those of this unroll alone.
-        # What was frozen since then has a gradient all the same.
+        # Leaves may depend on each other, as a state on the weights; these gradients are those of this unroll alone.
+        # A leaf that was frozen since the forward pass still has a gradient.
         frozen = [need and not leaf.requires_grad for leaf, need in zip(leaves, needed, strict=True)]
         pairs = zip(leaves, frozen, strict=True)
         own = [leaf.detach().requires_grad_() if is_frozen else leaf.view_as(leaf) for leaf, is_frozen in pairs]
-        rows, state = call.enter(own[tensor_count:split], own[split:])
+        rows, state = call.packing.pack(own[tensor_count:split], own[split:])
         state = [call.steps.sorted(leaf) for leaf in state]
         if call.executable.program.replay is not None:
             outputs, final = _by_the_cell(call, call.executable.program.replay, own[:tensor_count], rows, state)
         else:
             env = environment(call, own[:tensor_count], rows)
-            # Whatever autocast has cast is cast in the program.
+            # The program contains the casts of autocast.
             with torch.autocast(rows[0].device.type, enabled=False):
                 outputs, final = call.executable.differentiable(env, state, call.steps, call.noise.generator)
-        results = [leaf for leaves in call.leave(outputs, [*map(call.steps.unsorted, final)]) for leaf in leaves]
+        outputs, final = call.packing.unpack(outputs, [*map(call.steps.unsorted, final)])
+        results = [*outputs, *final]
     used = [
         (result, gradient)
         for result, gradient in zip(results, gradients, strict=True)

@@ -1,36 +1,54 @@
-"""The way back of a program: its gradient, with what comes before the loop, the loop, and what comes after."""
+"""The backward pass of a program: the section before its loop, the loop, the section after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from throughtime.backends.loop_backend import LoopBackend
+from throughtime.backends.loop_backend import Cotangents, Gradients, LoopBackend
+from throughtime.backends.step_buffers import StepBuffers
 from throughtime.backends.torch_codegen import Env, SectionFunction
 from throughtime.compiler import Adjoint, Graph, Node, Program, Section, Value
 from throughtime.compiler.passes.pack_saved_values import spendable
 from throughtime.compiler.pipeline import optimize_section
-from throughtime.layout.previous_step import PreviousStep, previous
+from throughtime.layout.initial_state import begin
+from throughtime.layout.previous_step import LaggedStreams, PreviousStep, previous
 from throughtime.layout.shared_zeros import zero_rows
 from throughtime.layout.step_layout import StepLayout
+from throughtime.layout.time_chunks import TimeChunk, first_steps, time_chunks
 from throughtime.native.caching_allocator import as_contiguous
-from throughtime.runtime.initial_state import begin
+from throughtime.runtime.chunk_values import Assembled, rows_of
 from throughtime.runtime.offload.plan import Prefetcher
-from throughtime.runtime.time_chunks import Assembled, StepBuffers, blocks, first_steps, rows_of
 
 Starts = Sequence[Tensor] | Mapping[int, Tensor]
-"""States by their place: all of them, or those that are asked for."""
+"""States by index: all of them, or those that are read."""
+
+
+@dataclass
+class _Chunks:
+    """The part of a backward pass that its chunks share.
+
+    The section `after` the loop, the `whole` that its values go to, the carried gradients, their initial values `ends`
+    if these are stored elsewhere, and whether saved values may be overwritten.
+    """
+
+    after: SectionFunction
+    whole: Assembled
+    carried: Sequence[Tensor]
+    ends: Sequence[Tensor] | None
+    donate: Callable[[], bool] | None
 
 
 class Backward:
-    """The backward part of a program with its loop compiled by a backend. `kept` is what it must find again.
+    """The adjoint of a program with its loop compiled by a backend. `kept` are the values saved for it.
 
-    `lagged` are the states that it needs as they were before each step: their place, and the values before and after.
-    `overwritten` has for each value that the loop stores a kept one whose place it can take, or None; it is empty if
-    there is none at all.
+    `lagged` are the states that it reads as of the previous step: their index, and the values before and after a step.
+    `overwritten` has for each value that the loop stores a saved one whose buffer it can overwrite, or None; it is
+    empty if there is none at all.
     """
 
     def __init__(self, program: Program, adjoint: Adjoint, loop: LoopBackend, kept: list[Value]) -> None:
@@ -41,7 +59,7 @@ class Backward:
         self._invariant = SectionFunction.of(adjoint.invariant, read | {*adjoint.before.takes}, on_gpu=loop.on_gpu)
         self._before = self._function(adjoint.before, read, reuse=set(adjoint.before.gives) - gradients)
         self.streams = StepBuffers(adjoint.loop.stored, visible=gradients)
-        # Gradients that only a kernel reads: what torch sees, a user may come to own.
+        # Gradients that only a kernel reads: torch may return others to the caller.
         seen = {*adjoint.before.takes, *adjoint.after.takes, *gradients}
         self._unseen = set(adjoint.output_cotangents) - seen if loop.by_kernels else set()
         places = loop.overwritten(spendable(program), gradients)
@@ -52,155 +70,145 @@ class Backward:
 
     @property
     def in_kernel(self) -> list[Node]:
-        """The nodes before the loop that are left to its kernel."""
+        """The nodes before the loop that its kernel computes."""
         return self._before.left_of(self.adjoint.before)
 
     @property
     def works_before(self) -> bool:
-        """Whether torch has something to do before the loop."""
+        """Whether torch computes something before the loop."""
         return bool(self._before.gives)
 
     def run_invariant(self, env: Env) -> None:
-        """Add what depends on the cell's tensors alone to them."""
+        """Add the values that depend on the cell's tensors alone."""
         self._invariant.run(0, env)
 
     def run(
         self,
         env: Env,
-        initial: Sequence[Tensor],
-        output_cotangents: Sequence[Tensor | None],
-        state_cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         steps: StepLayout,
-        wanted: tuple[bool, ...],
         chunk: int | None,
         returned: Prefetcher | None = None,
-        *,
-        overwrite: Callable[[], bool] | None = None,
-    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-        """Gradients of tensors and inputs as far as they are `wanted`, and of the initial state.
+    ) -> Gradients:
+        """The required gradients of tensors and inputs, and those of the initial state.
 
-        What is not in `env` because blocks have kept it is `returned`. What was kept for the loop alone is lost
-        in it if `overwrite`, which is asked at the last moment, says so.
+        `env` holds the cell's tensors, the inputs and the saved values; values that were offloaded are `returned`.
         """
-        adjoint, device = self.adjoint, initial[0].device
-        for value, cotangent in zip(adjoint.output_cotangents, output_cotangents, strict=True):
+        adjoint, initial = self.adjoint, cotangents.initial
+        device = initial[0].device
+        for value, cotangent in zip(adjoint.output_cotangents, cotangents.outputs, strict=True):
             if value is not None:
                 env[value] = self.no_cotangent(value, steps.total, device) if cotangent is None else cotangent
         self.run_invariant(env)
-        gradients = self._wanted(wanted)
-        firsts = first_steps(steps, chunk) if returned is None else returned.firsts
-        after, last, summed = self._after_loop(wanted, gradients, in_blocks=len(firsts) > 1)
+        gradients = self._required(cotangents.required)
+        firsts = first_steps(steps.counts, most_steps=chunk) if returned is None else returned.firsts
+        after, last, summed = self._after_loop(cotangents.required, gradients, in_chunks=len(firsts) > 1)
         likes = [initial[index] for index in (*adjoint.carries, *adjoint.standing)]
-        given = [*(state_cotangents[index] for index in adjoint.carries), *likes[len(adjoint.carries) :]]
-        ends, carried = begin(likes, given, apart=len(firsts) == 1 and self.loop.takes_starts)
-        whole = Assembled(steps.total, summed, device)
+        given = [*(cotangents.state[index] for index in adjoint.carries), *likes[len(adjoint.carries) :]]
+        ends, carried = begin(likes, given, separate=len(firsts) == 1 and self.loop.takes_starts)
+        chunks = _Chunks(after, Assembled(steps.total, summed, device), carried, ends, cotangents.donate)
         if returned is not None:
             returned.begin(env)
-        for block, rows, first in blocks(steps, firsts, backwards=True):
-            local = env if rows is None else rows_of(env, rows)
+        for piece in time_chunks(steps, firsts, backwards=True):
+            local = env if piece.rows is None else rows_of(env, piece.rows)
             if returned is None:
-                starts = self._starts(env, initial, steps, block, first)
+                starts = self._starts(env, initial, steps, piece)
             else:
-                starts = returned.enter_next(local, block)
-            front = carried if rows is None else [leaf[: block.batch_size] for leaf in carried]
-            self._run_block(local, starts, front, block, rows, after, whole, ends, overwrite=overwrite)
-            # Nothing of a block is left when the next one comes in.
+                starts = returned.enter_next(local, piece.steps)
+            self._run_chunk(local, starts, piece, chunks)
+            # Free the values of a chunk before those of the next one are fetched.
             del local, starts
-        env.update(whole.found)
+        env.update(chunks.whole.found)
         last.run(0, env)
         states: list[Tensor | None] = [None] * len(initial)
         for index, gradient in zip(adjoint.carries, carried[: len(adjoint.carries)], strict=True):
             states[index] = gradient
         return [None if value is None else env[value] for value in gradients], states
 
-    def _run_block(
-        self,
-        env: Env,
-        starts: Starts,
-        carried: Sequence[Tensor],
-        steps: StepLayout,
-        rows: slice | None,
-        after: SectionFunction,
-        whole: Assembled,
-        ends: Sequence[Tensor] | None,
-        *,
-        overwrite: Callable[[], bool] | None,
-    ) -> None:
+    def _run_chunk(self, env: Env, starts: Starts, chunk: TimeChunk, chunks: _Chunks) -> None:
+        """The steps of a chunk: the section before the loop, the loop, the section after it."""
+        (steps, rows, _), after, whole = chunk, chunks.after, chunks.whole
         lagged = {old: (env[new], starts[index]) for index, old, new in self.lagged}
-        for value, (stream, start) in lagged.items():
-            taken_before = value in self._before.takes
-            if value in env or not (taken_before or value in after.takes):
-                continue
-            if value in after.takes_lagged and not taken_before:
-                # Nobody reads it but an operation of ours, which takes it for a tensor.
-                env[value] = PreviousStep.of(stream, steps.sorted(start), steps)  # type: ignore[assignment]
-            else:
-                env[value] = previous(steps, stream, steps.sorted(start))
+        self._add_previous_steps(env, lagged, steps, after)
         self._before.run(steps.total, env)
+        carried = chunks.carried
         if rows is None:
             env.update((value, as_contiguous(env[value])) for value in self.overwritten if value is not None)
-            is_mine = overwrite is not None and overwrite()
-            places = [None if value is None else env[value] for value in self.overwritten] if is_mine else None
-            stored = self.streams.make(steps.total, whole.device, places=places)
+            donated = None
+            if chunks.donate is not None and chunks.donate():
+                donated = [None if value is None else env[value] for value in self.overwritten]
+            stored = self.streams.make(steps.total, whole.device, donated=donated)
         else:
-            stored = [whole.room(value, rows, steps.total) for value in self.adjoint.loop.stored]
-        self.loop.run(env, lagged, carried, stored, steps, None, ends)
+            carried = [leaf[: steps.batch_size] for leaf in carried]
+            stored = [whole.buffer(value, rows, steps.total) for value in self.adjoint.loop.stored]
+        self.loop.run(env, lagged, carried, stored, steps, None, chunks.ends)
         self.streams.enter(env, stored)
         after.run(steps.total, env)
         whole.collect(env, rows, add=True)
 
+    def _add_previous_steps(self, env: Env, lagged: LaggedStreams, steps: StepLayout, after: SectionFunction) -> None:
+        """Add the states of the previous step that sections outside the loop read."""
+        for value, (stream, start) in lagged.items():
+            read_before = value in self._before.takes
+            if value in env or not (read_before or value in after.takes):
+                continue
+            if value in after.takes_lagged and not read_before:
+                # Only our own GEMM reads it, which accepts it in place of a tensor.
+                env[value] = PreviousStep.of(stream, steps.sorted(start), steps)  # type: ignore[assignment]
+            else:
+                env[value] = previous(steps, stream, steps.sorted(start))
+
     def no_cotangent(self, value: Value, rows: int, device: torch.device) -> Tensor:
-        """Zeros for a gradient that nobody gave."""
-        # `sized`, without the call: small networks come here at every call of theirs.
+        """Zeros for a missing gradient."""
+        # `value.sized(rows)` inlined: every call of a small network runs this.
         shape = [size if isinstance(size, int) else rows for size in value.shape]
         if value in self._unseen:
             return zero_rows(shape, value.dtype)
-        # They take no memory until somebody needs them side by side.
+        # They take no memory until they have to be contiguous.
         return torch.zeros((), dtype=value.dtype, device=device).expand(shape)
 
-    def _starts(self, env: Env, initial: Sequence[Tensor], steps: StepLayout, block: StepLayout, first: int) -> Starts:
-        """For each state that is needed as it was, by its place, what the first step of a block found."""
-        if not first:
+    def _starts(self, env: Env, initial: Sequence[Tensor], steps: StepLayout, chunk: TimeChunk) -> Starts:
+        """The states, by index, that the first step of a chunk started from, as far as they are read."""
+        if not chunk.first:
             return initial
-        return {index: steps.rows(env[new], first - 1)[: block.batch_size] for index, _, new in self.lagged}
+        rows = chunk.steps.batch_size
+        return {index: steps.rows(env[new], chunk.first - 1)[:rows] for index, _, new in self.lagged}
 
-    def _wanted(self, wanted: tuple[bool, ...]) -> list[Value | None]:
-        """The gradients of tensors and inputs that are wanted."""
-        pairs = zip((*self.adjoint.tensor_gradients, *self.adjoint.input_gradients), wanted, strict=True)
-        return [value if want else None for value, want in pairs]
+    def _required(self, required: tuple[bool, ...]) -> list[Value | None]:
+        """The required gradients of tensors and inputs, None for the others."""
+        pairs = zip((*self.adjoint.tensor_gradients, *self.adjoint.input_gradients), required, strict=True)
+        return [value if is_required else None for value, is_required in pairs]
 
-    def after_loop(self, wanted: tuple[bool, ...]) -> tuple[SectionFunction, list[Value | None]]:
-        """What follows the loop in one go, and the gradients of tensors and inputs that are wanted."""
-        gradients = self._wanted(wanted)
-        return self._after_loop(wanted, gradients, in_blocks=False)[0], gradients
+    def after_loop(self, required: tuple[bool, ...]) -> tuple[SectionFunction, list[Value | None]]:
+        """The section after the loop for all steps together, and the required gradients of tensors and inputs."""
+        gradients = self._required(required)
+        return self._after_loop(required, gradients, in_chunks=False)[0], gradients
 
     def _after_loop(
-        self, wanted: tuple[bool, ...], gradients: Sequence[Value | None], *, in_blocks: bool
+        self, required: tuple[bool, ...], gradients: Sequence[Value | None], *, in_chunks: bool
     ) -> tuple[SectionFunction, SectionFunction, list[Value]]:
-        """The last section, as far as the gradients that are wanted need it: for each block, and for the sums of all.
+        """The section after the loop, reduced to what the required gradients need.
 
-        The third is what is to be put together or summed up.
+        One function runs on each chunk, one on the sums over all chunks; the third result are the values to be
+        assembled or summed in between.
         """
-        found = self._afterwards.get((*wanted, in_blocks))
+        found = self._afterwards.get((*required, in_chunks))
         if found is None:
             results = [value for value in gradients if value is not None]
             nodes = Graph(self.adjoint.after.nodes).needed_for(results)
             last: list[Node] = []
-            if in_blocks:
+            if in_chunks:
                 nodes, last = _until_sums(optimize_section(nodes, results, on_gpu=self.loop.on_gpu))
-            wanted_here = {*results, *(value for node in last for value in node.values)}
-            for_block = self._function(Section("after", nodes), wanted_here, reuse=())
+            read_later = {*results, *(value for node in last for value in node.values)}
+            for_chunk = self._function(Section("after", nodes), read_later, reuse=())
             for_all = SectionFunction.of(Section("last", last), set(results), on_gpu=self.loop.on_gpu)
-            summed = dict.fromkeys([*for_block.gives, *(value for value in results if value not in for_all.gives)])
-            found = self._afterwards[*wanted, in_blocks] = (for_block, for_all, list(summed))
+            summed = dict.fromkeys([*for_chunk.gives, *(value for value in results if value not in for_all.gives)])
+            found = self._afterwards[*required, in_chunks] = (for_chunk, for_all, list(summed))
         return found
 
 
 def _until_sums(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """Nodes that see rows, and what is made of sums over them: a gradient is as good a sum of all blocks before that.
-
-    Gradients are linear in what they are made of.
-    """
+    """Split at the first reduction over rows: the rest is linear, so it can run once on the sums over all chunks."""
     first: list[Node] = []
     last: list[Node] = []
     sums: set[Value] = set()

@@ -1,4 +1,4 @@
-"""Programs and executables, compiled once for each structure of a cell and kept."""
+"""The compile cache: programs and executables, compiled once for each structure of a cell."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ from throughtime.runtime.forward import Executable
 
 
 class CompileEntry:
-    """What has been found out about one cell structure: its program or why there is none, and executables."""
+    """The program of one cell structure, or why there is none, and its executables."""
 
     def __init__(self, make: Callable[[], Program], pinned: list[Any], *, on_gpu: bool = False) -> None:
-        # Forgotten once it has run: it holds the cell, which is its owner's to keep.
+        # Dropped once it has run: it holds the cell, which the cache must not keep alive.
         self._make: Callable[[], Program] | None = make
-        # Nobody reads these. The structure knows some objects by their identity alone, and as long as they are kept
-        # here, no other object is given the identity of one of them.
+        # The structure contains the ids of some objects. While they are held here, no other object can have these ids.
         self._pinned = pinned
         self._on_gpu = on_gpu
         self._lock = fork_safe_lock()
@@ -57,12 +56,12 @@ class CompileEntry:
                     self._refusal = str(refusal)
                 except Exception as defect:
                     self._refusal = _defect(defect)
-                # Not if somebody has interrupted it: the next call begins again.
+                # Not reached if it was interrupted: the next call compiles again.
                 self._make = None
         return self._program or self._refusal or ""
 
     def executable(self, name: str) -> Executable | str:
-        """The program on a backend, or why it cannot be there."""
+        """The program on a backend, or why the backend does not support it."""
         program = self.program()
         if isinstance(program, str):
             return program
@@ -76,7 +75,7 @@ class CompileEntry:
 
 
 def _defect(error: Exception) -> str:
-    """Something went wrong that should not: the reference runs the cell all the same, but somebody should know."""
+    """An internal compiler error: the reference runs the cell, and a warning asks for a report."""
     reason = f"a defect of the compiler, {type(error).__name__}: {error}"
     warnings.warn(f"throughtime cannot compile a cell because of {reason}. Please report it.", RuntimeWarning, 2)
     return reason
@@ -173,7 +172,7 @@ def _described(leaves: Sequence[Tensor], nest: Any, base: str) -> tuple[Leaf, ..
 
 
 def _leaf_names(nest: Any, base: str) -> list[str]:
-    """What to call the leaves of a nest: fields and keys where there are some, else numbers."""
+    """The names of the leaves of a nest: fields and keys where there are some, else numbers."""
     if not _pytree.is_nest(nest):
         return [base]
     keys = getattr(nest, "_fields", None) or (list(nest) if isinstance(nest, dict) else None)

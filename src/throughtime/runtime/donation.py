@@ -1,4 +1,4 @@
-"""What was kept for a backward pass, and who may write over it: the last to need it, if nobody else is at it."""
+"""Donation: the last backward pass through a graph may overwrite saved values, if no other pass is running."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _lock = fork_safe_lock()
 
 
 class DonationLock:
-    """One for each graph. Every backward pass enters it; one that is the last may `take` what was kept.
+    """One for each graph. Every backward pass enters it; the last one may `take` the saved values.
 
-    Threads may go back through one graph together, and a pass may fail after it has written over what it needs.
+    Several threads may run backward passes through one graph, and a pass may fail after it has overwritten values.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class DonationLock:
             self._inside -= 1
 
     def take(self) -> bool:
-        """Whether this pass, which is inside, may write from now on: nobody else is inside, or will be."""
+        """Whether this pass may overwrite saved values: no other pass is running, and none can start any more."""
         with _lock:
             self._is_taken = self._inside == 1
             return self._is_taken

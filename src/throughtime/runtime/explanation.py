@@ -1,4 +1,4 @@
-"""What the engine made of a cell, for people."""
+"""The plan of an unroll, human-readable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from throughtime.runtime.threads import threads
 
 @dataclass(frozen=True)
 class Explanation:
-    """How an unroll would run: `print(plan)` is for people.
+    """How an unroll would run: `print(plan)` shows it.
 
     `backend` runs it, and `reasons` say of each better backend why it does not. `program` is the compiled step (None
     on the reference), `source` the generated kernels, `memory` what is swapped if anything should be, `threads` which
@@ -105,7 +105,7 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
     made = {*program.before.gives, *program.loop.gives, *program.after.gives}
     lagged = [new for old, new in program.states if old in set(adjoint.lagged)]
     saved = [value for value in dict.fromkeys([*adjoint.saved, *lagged]) if value in made]
-    # What is kept side by side is known by its parts.
+    # Packed saved values are shown by their parts.
     parts = {node.result: node.values for node in program.loop.nodes if node.name == "cat"}
     names = ", ".join(part.name for value in saved for part in parts.get(value, [value]))
     yield f"saved for the backward pass: {_bytes(saved)} a step and row ({names})"
@@ -117,7 +117,7 @@ def _program_lines(program: Program, executable: Executable | None) -> Iterator[
 
 
 def _before_lines(prefix: str, before: Section, inside: list[Node]) -> Iterator[str]:
-    """What is done ahead of a loop: all at once, or `inside` of its kernel."""
+    """The nodes before a loop: for all steps together, or `inside` of its kernel."""
     outside = [node for node in before.nodes if node not in inside]
     if outside or not inside:
         yield from _section_lines(f"{prefix}before the loop, for all steps at once", outside)

@@ -1,4 +1,4 @@
-"""Random numbers of a compiled unroll: where they come from, and how to draw the same ones again."""
+"""Random numbers of a compiled unroll: its generators, and how to replay them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from throughtime.compiler import Source
 
 
 class RngState:
-    """The generators of a cell as they were when an unroll began."""
+    """The state of a cell's generators when an unroll began."""
 
     def __init__(self, cell: Any, device: torch.device, *, is_random: bool) -> None:
         self.cell = cell
@@ -24,13 +24,13 @@ class RngState:
             self._states = (torch.get_rng_state(), on_device, noise_of(self.cell))
 
     def generator(self, source: Source) -> torch.Generator:
-        """The cell's own generator that a program names."""
+        """The generator of the cell that a program names."""
         generator: torch.Generator = self.cell.get_submodule(source.path).generator(source.device)
         return generator
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """Within it, everything is drawn as it was the first time; after it, nothing has been drawn."""
+        """A context that replays the random numbers of the unroll; after it, the generators are as before."""
         if self._states is None:
             yield
             return

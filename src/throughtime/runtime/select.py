@@ -23,14 +23,14 @@ from throughtime.runtime.forward import Executable
 
 @dataclass
 class Choice:
-    """A backend, what it runs (None for the reference), and why it is not another."""
+    """A backend, its executable (None for the reference), and why it is not another backend."""
 
     backend: str
     executable: Executable | None
     program: Program | None = None
     fingerprint: CellFingerprint | None = None
     reasons: dict[str, str] = field(default_factory=dict)
-    # Whether a call like this one would choose the same.
+    # Whether an equal call would get the same choice.
     is_settled: bool = True
 
 
@@ -43,20 +43,20 @@ def choose(
     keep_states: bool = False,
     differentiate: bool | None = None,
 ) -> Choice:
-    """The best backend for a step over `rows` [N, ...] of `inputs` from `state` [B, ...]; a named one must be able.
+    """The best backend for a step over `rows` [N, ...] of `inputs` from `state` [B, ...]; raises if a named one cannot.
 
-    Whether to `differentiate` is seen from the tensors, if it is not said.
+    `differentiate` is taken from the tensors if it is None.
     """
     if differentiate is None and torch.compiler.is_compiling():
-        # torch.compile traces the steps themselves, and cannot see what backend is wanted.
+        # torch.compile traces the steps themselves, and cannot see which backend is requested.
         return Choice("reference", None, reasons={"aten": "the call itself is being traced"}, is_settled=False)
     wanted = wanted_backend()
-    # Without rows there is nothing to run, on whatever backend.
+    # Without rows there is nothing to run on any backend.
     if wanted == "reference" or not len(rows[0]):
         return Choice("reference", None, is_settled=wanted == "reference")
     leaves = _pytree.flatten(state)
     candidates = _candidates(rows[0].device, wanted)
-    # Somebody who knows whether to differentiate asks from within an operator, where tracing has come to its end.
+    # With `differentiate` given, the caller is an operator, inside of which no tracer is active.
     refusal = _refusal(step.cell, rows, leaves, inside_operator=differentiate is not None)
     if refusal is not None:
         choice = _fall_back(wanted, dict.fromkeys(candidates, refusal))
@@ -69,7 +69,7 @@ def choose(
     for name in candidates:
         found = (triton_loop.unsupported_reason(device) if name == "triton" else None) or compiled.executable(name)
         if isinstance(found, Executable):
-            # An operator, and whoever asks for it by name, takes a slow loop rather than none.
+            # For an operator, or a backend requested by name, a slow loop is better than none.
             must = name == wanted or differentiate is not None
             refusal = next(filter(None, (loop.unsupported_reason(device, must=must) for loop in found.loops)), None)
             if refusal is None and name == "triton" and not must:
@@ -91,14 +91,14 @@ def _candidates(device: torch.device, wanted: str) -> list[str]:
 
 
 WORTH_ASKING = 15e-6
-"""Seconds of a step below which one kernel for the whole walk is taken without a look at the other way: a step of
-kernels one after another spends about as much on their launches alone."""
+"""Seconds of a step below which one persistent kernel is taken without an estimate of the alternative: launching the
+kernels of a step one by one takes about as long."""
 MARGIN = 1.4
-"""How much slower one kernel must seem: both times are estimates."""
+"""How much slower the estimate of one persistent kernel must be: both times are estimates."""
 
 
 def _slower(executable: Executable, compiled: CompileEntry, batch: int, device: torch.device) -> str | None:
-    """Why kernels one after another are better than one for the whole walk, where matrices do not stay on chip."""
+    """Why a kernel launch for each operation is faster than one persistent kernel, if weights do not fit on chip."""
     loops = [loop for loop in executable.loops if isinstance(loop, triton_loop.TritonLoop)]
     persistent = [loop.ranked_seconds(batch, device) for loop in loops] if _is_gpu(device) else [0.0]
     if max(persistent) < WORTH_ASKING:
@@ -115,7 +115,7 @@ def _slower(executable: Executable, compiled: CompileEntry, batch: int, device: 
 
 
 def _is_gpu(device: torch.device) -> bool:
-    """Whether times can be estimated: the interpreter of Triton runs kernels on a CPU, and takes its time."""
+    """Whether times can be estimated: the interpreter of Triton runs kernels on a CPU."""
     return device.type == "cuda"
 
 
@@ -137,7 +137,7 @@ def _fall_back(wanted: str, reasons: dict[str, str]) -> Choice:
 
 
 def _refusal(cell: Any, rows: Sequence[Tensor], leaves: Sequence[Any], *, inside_operator: bool) -> str | None:
-    """Why nothing can be compiled for this call, whatever the cell."""
+    """Why no backend can compile this call, for any cell."""
     tensors = (*rows, *leaves)
     reasons: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("a part of its state is no tensor", lambda: not all(isinstance(leaf, Tensor) for leaf in leaves)),

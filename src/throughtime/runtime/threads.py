@@ -12,7 +12,7 @@ from throughtime.native.threads import team as thread_team
 
 @dataclass(frozen=True)
 class Threads:
-    """The threads of kernels on CPU: `str(threads)` is for people.
+    """The threads of kernels on CPU: `str(threads)` describes them.
 
     There are `count` of them, as many as torch has. `runtime` is the OpenMP runtime that torch is bound to and that
     they belong to (libgomp, libomp, libiomp5), `file` the library. Where it cannot be used, `runtime` is "own": kernels

@@ -34,7 +34,7 @@ from throughtime.train._history import History
 from throughtime.train._trainer import Trainer
 
 
-def fit(
+def fit(  # noqa: PLR0913 (public)
     model: nn.Module,
     measure: Measure,
     train: Any,

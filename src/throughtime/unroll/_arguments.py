@@ -1,9 +1,10 @@
-"""The checks at the door of every unroll: nothing runs before they pass."""
+"""The checks of arguments that all unrolls share: nothing runs before they pass."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsInt, TypeAlias
 
 import numpy as np
 import torch
@@ -11,9 +12,14 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import InvalidArgumentError, check_dtype, check_positive_int, problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor, autocast_on
 from throughtime.cells._base import RNNCell, dims, initial_state
+from throughtime.cells._cell_types import CellLike
 from throughtime.cells._lstm import LSTMStateTuple
+
+Lengths: TypeAlias = Tensor | np.ndarray[Any, Any] | Sequence[SupportsInt] | None
+"""The lengths of sequences, as a caller passes them; None if all have all steps."""
 
 _STATE_FIX = "Make one with `cell.zero_state(batch_size, dtype)`, for the batch size of the inputs."
 _LSTM_FIX = (
@@ -44,7 +50,7 @@ def check_checkpoint_every(value: Any) -> int | None:
     return None if value is None else check_positive_int("checkpoint_every", value)
 
 
-def note_scope(cell: Any, scope: str) -> None:
+def note_scope(cell: CellLike | None, scope: str) -> None:
     """As in TensorFlow, the first unroll decides under which name a cell's variables are known."""
     if isinstance(cell, RNNCell) and cell.variable_scope is None:
         cell.variable_scope = scope
@@ -54,7 +60,7 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     """Lengths as a list of ints, one for each row, from any device; floats are truncated, as in TensorFlow."""
     if sequence_length is None:
         return None
-    # Plain numbers need no tensor, and torch.compile would lose sight of them in one.
+    # Plain numbers need no tensor, in which torch.compile could not see their values.
     if _are_lengths(sequence_length) and len(sequence_length) == batch_size:
         return list(sequence_length)
     if _are_ready(sequence_length, batch_size):
@@ -73,7 +79,7 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
     if lengths.device.type == "meta":
         what, fix = "`sequence_length` has no values", "Pass it as a list, or on a real device."
         raise InvalidArgumentError(problem(what, got="a tensor on the meta device", expected="known lengths", fix=fix))
-    # Whoever reads a tensor of a GPU waits for it: once.
+    # Reading a tensor on a GPU synchronises: once.
     numbers = lengths.tolist()
     if lengths.is_complex() or (lengths.is_floating_point() and not all(map(math.isfinite, numbers))):
         what, fix = "`sequence_length` has values that are no lengths", "Remove NaN and Inf."
@@ -83,7 +89,7 @@ def check_lengths(sequence_length: Any, batch_size: int) -> list[int] | None:
 
 
 def lengths_at_hand(sequence_length: Any) -> Any:
-    """Lengths for whoever reads them more than once: those on a GPU come to the host, others stay as they are."""
+    """Lengths that are read more than once: those on a GPU are copied to the host, others are returned as they are."""
     return sequence_length.cpu() if type(sequence_length) is Tensor and sequence_length.is_cuda else sequence_length
 
 
@@ -92,7 +98,7 @@ def _are_lengths(sequence_length: Any) -> bool:
 
 
 def _are_ready(sequence_length: Any, batch_size: int) -> bool:
-    """Whether lengths are whole numbers on the CPU, one for each row: the usual case, and nothing to check."""
+    """Whether lengths are int64 on the CPU, one for each row: the common case, which needs no check."""
     return (
         type(sequence_length) is Tensor
         and not torch.compiler.is_compiling()
@@ -104,7 +110,7 @@ def _are_ready(sequence_length: Any, batch_size: int) -> bool:
 
 
 def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:
-    """Lengths in whatever form: a tensor, an array, a list."""
+    """Lengths as a tensor, from a tensor, an array or a list."""
     if isinstance(sequence_length, list | tuple | range):
         try:
             return torch.as_tensor(sequence_length)
@@ -118,8 +124,8 @@ def _lengths_tensor(sequence_length: Any, batch_size: int) -> Tensor:
 
 
 def check_state(
-    cell: Any, initial: Any, batch_size: int, dtype: Any, device: torch.device, name: str = "initial_state"
-) -> Any:
+    cell: CellLike, initial: Nest, batch_size: int, dtype: Any, device: torch.device, name: str = "initial_state"
+) -> Nest:
     """The state to start from, in the structure of `cell.state_size`: the one given, or the cell's own for `dtype`."""
     what = f"`{name}`"
     if initial is None:
@@ -142,14 +148,14 @@ def check_state(
     return fit_state(cell.state_size, initial, batch_size, device, what)
 
 
-def fit_state(state_size: Any, state: Any, batch_size: int, device: torch.device, what: str) -> Any:
+def fit_state(state_size: Nest, state: Nest, batch_size: int, device: torch.device, what: str) -> Nest:
     """A state in the structure of `state_size`, every leaf with one row for each sequence of the batch."""
     fix = _LSTM_FIX if _may_be_torchs(state_size, state) else _STATE_FIX
     state = _pytree.conform(state_size, state, what)
     return _pytree.map_up_to(lambda size, leaf: _fit_leaf(leaf, size, batch_size, device, what, fix), state_size, state)
 
 
-def _may_be_torchs(state_size: Any, state: Any) -> bool:
+def _may_be_torchs(state_size: Nest, state: Nest) -> bool:
     """Whether a plain tuple is given for the `(c, h)` of an LSTM: torch's is `(h, c)`, of all layers."""
     if isinstance(state_size, LSTMStateTuple):
         return type(state) in (tuple, list)
@@ -179,7 +185,7 @@ def _fit_leaf(leaf: Any, size: Any, batch_size: int, device: torch.device, what:
     return leaf
 
 
-def check_output_dtype(dtype: Any, state: Any) -> torch.dtype:
+def check_output_dtype(dtype: Any, state: Nest) -> torch.dtype:
     """The dtype of the outputs: the one asked for, else the one dtype of the state."""
     if dtype is not None:
         return check_dtype("dtype", dtype)
@@ -197,7 +203,7 @@ def check_output_dtype(dtype: Any, state: Any) -> torch.dtype:
     return found
 
 
-def check_dtypes_agree(dtype: torch.dtype, state: Any, inputs: Any) -> None:
+def check_dtypes_agree(dtype: torch.dtype, state: Nest, inputs: Nest) -> None:
     """A floating point `dtype` that neither state nor inputs have is found before the first step."""
     leaves = [leaf for leaf in _pytree.flatten([state, inputs]) if isinstance(leaf, Tensor)]
     found = {leaf.dtype for leaf in leaves}

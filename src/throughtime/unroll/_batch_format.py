@@ -1,7 +1,6 @@
-"""The forms a batch of sequences comes in: padded, packed, jagged. What comes in comes out.
+"""Batch formats: padded, packed, jagged. Outputs have the format of the inputs.
 
-Every form is, underneath, a tensor of rows [R, ...] and a rule that says in which row step `time` of sequence `row`
-lies.
+Every format is a tensor of rows [R, ...] and a rule for the position of step `time` of sequence `row` among them.
 """
 
 from __future__ import annotations
@@ -18,31 +17,32 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime import _pytree
 from throughtime._errors import problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor
 
 
 class BatchFormat(ABC):
-    """How the sequences of a batch lie in memory."""
+    """How the sequences of a batch are stored."""
 
     batch_size: int
     max_time: int
     lengths: list[int] | None
 
     @abstractmethod
-    def rows(self, leaf: Any) -> Tensor:
+    def rows(self, leaf: Nest) -> Tensor:
         """The leaf as rows [R, ...]."""
 
     @abstractmethod
     def positions(self, row: Tensor, time: Tensor) -> Tensor:
-        """Where step `time` of sequence `row` lies among the rows."""
+        """The position of step `time` of sequence `row` among the rows."""
 
     @abstractmethod
     def blank(self, like: Tensor, fill: Tensor | None) -> Tensor | None:
-        """Rows to write results over: zeros, or each sequence's row of `fill`; None if all rows will be written."""
+        """Rows to write results into: zeros, or each sequence's row of `fill`; None if all rows will be written."""
 
     @abstractmethod
-    def restore(self, rows: Tensor) -> Any:
-        """Rows in the form that came in."""
+    def restore(self, rows: Tensor) -> Nest:
+        """Rows in this format."""
 
 
 class Padded(BatchFormat):
@@ -84,13 +84,13 @@ class Padded(BatchFormat):
 class Packed(BatchFormat):
     """A torch `PackedSequence`: time-major, rows sorted by length, no padding.
 
-    Its sequences are counted in that order, in which a loop walks through them; `order` and `inverse` lead from the
-    order of the batch to it, and back. These may be on a GPU, and nobody needs to wait for them.
+    Its sequences are indexed in that order, which is the order of the loop; `order` is the permutation from the batch
+    to it, `inverse` the one back. Both may be on a GPU; they are not read on the host.
     """
 
     def __init__(self, sample: PackedSequence) -> None:
         self._sample = sample
-        # What all batches of the same lengths have in common.
+        # The key of all batches with the same lengths.
         self.active = sample.batch_sizes.numpy().astype(np.int64, copy=False).tobytes()
         self.lengths = packed_lengths(self.active)
         self.batch_size = len(self.lengths)
@@ -114,7 +114,7 @@ class Packed(BatchFormat):
 
 @lru_cache(maxsize=64)
 def packed_lengths(active: bytes) -> list[int]:
-    """The lengths of sequences, longest first, from the bytes of how many rows run at each step."""
+    """The lengths of sequences, longest first, from the bytes of the number of rows of each step."""
     counts = np.frombuffer(active, np.int64)
     # A row is as long as there are steps with more rows than come before it.
     lengths: list[int] = np.searchsorted(-counts, -np.arange(counts[0] if len(counts) else 0)).tolist()
@@ -131,7 +131,7 @@ class Jagged(BatchFormat):
         self.batch_size = len(self.lengths)
         self.max_time = max(self.lengths, default=0)
 
-    def rows(self, leaf: Any) -> Tensor:
+    def rows(self, leaf: Nest) -> Tensor:
         values: Tensor = leaf.values()
         return values
 
@@ -149,8 +149,8 @@ class Jagged(BatchFormat):
         return restored
 
 
-def open_inputs(inputs: Any, time_major: bool, *, minimum_rank: int = 3) -> tuple[BatchFormat, Any]:
-    """The form of `inputs` and their leaves, as tensors; every leaf must have the same form."""
+def open_inputs(inputs: Nest, time_major: bool, *, minimum_rank: int = 3) -> tuple[BatchFormat, Nest]:
+    """The format of `inputs`, and the inputs as tensors; every leaf must have the same format."""
     if inputs is None:
         raise ValueError(
             problem(

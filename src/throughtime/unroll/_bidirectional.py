@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -9,11 +11,13 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, check_name, problem
+from throughtime._pytree import Nest
 from throughtime.cells._base import check_cell, dims
-from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
-from throughtime.unroll._arguments import check_parallel_iterations, lengths_at_hand, note_scope
+from throughtime.cells._cell_types import BackwardState, Cell, CellLike, Sequences, State
+from throughtime.unroll._arguments import Lengths, check_parallel_iterations, lengths_at_hand, note_scope
 from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._dynamic import plan_dynamic
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll._static import open_steps, plan_static, split_steps
 from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_custom_op
 
@@ -23,9 +27,9 @@ def bidirectional_dynamic_rnn(
     cell_fw: Cell[State],
     cell_bw: Cell[BackwardState],
     inputs: Sequences,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -36,43 +40,43 @@ def bidirectional_dynamic_rnn(
 def bidirectional_dynamic_rnn(
     cell_fw: Cell[State],
     cell_bw: Cell[BackwardState],
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
     scope: str | None = None,
-) -> tuple[tuple[Any, Any], tuple[State, BackwardState]]: ...
+) -> tuple[tuple[Nest, Nest], tuple[State, BackwardState]]: ...
 @overload
 def bidirectional_dynamic_rnn(
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
     scope: str | None = None,
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]: ...
-def bidirectional_dynamic_rnn(
+) -> tuple[tuple[Nest, Nest], tuple[Nest, Nest]]: ...
+def bidirectional_dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
     scope: str | None = None,
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+) -> tuple[tuple[Nest, Nest], tuple[Nest, Nest]]:
     """Run one cell forwards and one backwards: `((outputs_fw, outputs_bw), (state_fw, state_bw))`.
 
     The backward cell starts at the end of each sequence, not of the padding, and its outputs stand at the steps they
@@ -87,22 +91,14 @@ def bidirectional_dynamic_rnn(
     """
     if all(uses_custom_op(cell, inputs, sequence_length, swap_memory) for cell in (cell_fw, cell_bw)):
         scope = check_name("scope", scope) or "bidirectional_rnn"
-        forward, backward = (
-            unroll_as_operator(
-                cell,
-                inputs,
-                sequence_length,
-                initial,
-                dtype,
-                parallel_iterations,
-                time_major,
-                f"{scope}/{way}",
-                name=f"initial_state_{way}",
-                reverse=way == "bw",
-            )
-            for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
-        )
-        return (forward[0], backward[0]), (forward[1], backward[1])
+        outputs, states = [], []
+        for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw")):
+            options = UnrollOptions(dtype, time_major, way == "bw", parallel_iterations=parallel_iterations)
+            name = f"initial_state_{way}"
+            result = unroll_as_operator(cell, inputs, sequence_length, initial, options, f"{scope}/{way}", name)
+            outputs.append(result[0])
+            states.append(result[1])
+        return (outputs[0], outputs[1]), (states[0], states[1])
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)
@@ -112,58 +108,50 @@ def bidirectional_dynamic_rnn(
     form, inputs = open_inputs(inputs, time_major)
     check_dtype_known(dtype, initial_state_fw, initial_state_bw)
     sequence_length = lengths_at_hand(sequence_length)
+    options = UnrollOptions(dtype, time_major, parallel_iterations=parallel_iterations, swap_memory=swap_memory)
+    plan = partial(plan_dynamic, form=form, inputs=inputs, sequence_length=sequence_length)
+    # Both are checked before one of them runs.
     plans = [
-        plan_dynamic(
-            cell,
-            form,
-            inputs,
-            sequence_length,
-            initial,
-            dtype,
-            name=f"initial_state_{way}",
-            reverse=way == "bw",
-            parallel_iterations=parallel_iterations,
-            swap_memory=swap_memory,
-        )
-        for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
+        plan(cell_fw, initial_state=initial_state_fw, options=options, name="initial_state_fw"),
+        plan(cell_bw, initial_state=initial_state_bw, options=replace(options, reverse=True), name="initial_state_bw"),
     ]
-    there, back = (run() for run in plans)
+    forward, backward = (run() for run in plans)
     _note_scopes(cell_fw, cell_bw, scope)
-    return (there.outputs, back.outputs), (there.state, back.state)
+    return (forward.outputs, backward.outputs), (forward.state, backward.state)
 
 
 @overload
 def static_bidirectional_rnn(
     cell_fw: Cell[State],
     cell_bw: Cell[BackwardState],
-    inputs: Any,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], State, BackwardState]: ...
 @overload
 def static_bidirectional_rnn(
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any, Any]: ...
+) -> tuple[list[Nest], Nest, Nest]: ...
 def static_bidirectional_rnn(
     cell_fw: Any,
     cell_bw: Any,
-    inputs: Any,
-    initial_state_fw: Any = None,
-    initial_state_bw: Any = None,
+    inputs: Nest,
+    initial_state_fw: Nest = None,
+    initial_state_bw: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any, Any]:
+) -> tuple[list[Nest], Nest, Nest]:
     """The same over a list of steps: a list of joined outputs [B, 2H], the forward state, the backward state.
 
     >>> import torch, throughtime as tt
@@ -186,9 +174,8 @@ def static_bidirectional_rnn(
             sequences,
             sequence_length,
             initial,
-            dtype,
-            name=f"initial_state_{way}",
-            reverse=way == "bw",
+            UnrollOptions(dtype, reverse=way == "bw"),
+            f"initial_state_{way}",
         )
         for cell, initial, way in ((cell_fw, initial_state_fw, "fw"), (cell_bw, initial_state_bw, "bw"))
     ]
@@ -198,7 +185,7 @@ def static_bidirectional_rnn(
     return split_steps(joined), forward.state, backward.state
 
 
-def check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
+def check_dtype_known(dtype: torch.dtype | None, *initial_states: Nest) -> None:
     if dtype is None and any(state is None for state in initial_states):
         raise ValueError(
             problem(
@@ -210,13 +197,13 @@ def check_dtype_known(dtype: torch.dtype | None, *initial_states: Any) -> None:
         )
 
 
-def _note_scopes(cell_fw: Any, cell_bw: Any, scope: str) -> None:
+def _note_scopes(cell_fw: CellLike, cell_bw: CellLike, scope: str) -> None:
     note_scope(cell_fw, f"{scope}/fw")
     note_scope(cell_bw, f"{scope}/bw")
 
 
-def check_joinable(cell_fw: Any, cell_bw: Any) -> None:
-    """The outputs of both directions can be put side by side: same structure, same shape beyond the first features."""
+def check_joinable(cell_fw: CellLike, cell_bw: CellLike) -> None:
+    """Raise unless the outputs of both directions can be concatenated: shapes may differ in the first features only."""
     sizes_fw, sizes_bw = cell_fw.output_size, cell_bw.output_size
     try:
         sizes_bw = _pytree.conform(sizes_fw, sizes_bw, "output_size")
@@ -229,6 +216,6 @@ def check_joinable(cell_fw: Any, cell_bw: Any) -> None:
         raise ValueError(problem(what, got=got, expected="the same structure and rank", fix=fix))
 
 
-def _may_join(size_fw: Any, size_bw: Any) -> bool:
+def _may_join(size_fw: Nest, size_bw: Nest) -> bool:
     rows_fw, rows_bw = dims(size_fw), dims(size_bw)
     return len(rows_fw) > 0 and len(rows_fw) == len(rows_bw) and rows_fw[1:] == rows_bw[1:]

@@ -1,12 +1,12 @@
-"""Calls that are known: one like it has passed every check and been compiled, so it can run at once.
+"""The call cache: a call that equals an earlier one skips the checks and the compilation.
 
-A small network is called again and again with tensors of the same shapes. What the checks at the door found out then
-holds as long as nothing that they looked at has changed: the structure of the cell, the shapes, dtypes and devices.
+A small network is called many times with tensors of the same shapes. The result of the checks holds as long as what
+they read has not changed: the structure of the cell (guarded by `compiler/guards`), shapes, dtypes, devices, options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,210 +18,243 @@ from torch.nn.utils.rnn import PackedSequence
 from throughtime import _pytree
 from throughtime._active_modes import intercepting_mode
 from throughtime._lru import LruCache
+from throughtime._pytree import Nest
 from throughtime._tensors import records_gradients
 from throughtime.backends.checked_cell import CheckedCell
+from throughtime.backends.loop_backend import BoundCall
 from throughtime.cells._base import RNNCell, has_own_checks, initial_state, is_lazy_cell, starts_from_zeros
 from throughtime.compiler import GuardCache
 from throughtime.layout.shared_zeros import shared_zeros
+from throughtime.runtime.autograd import UnrollCall, run
 from throughtime.runtime.backend_context import wanted_backend
-from throughtime.runtime.bound_call import BoundCall
-from throughtime.runtime.offload.tensor_pages import is_swapped
+from throughtime.runtime.rng import RngState
 from throughtime.runtime.select import Choice
-from throughtime.unroll._arguments import check_output_dtype, fit_state
+from throughtime.unroll._arguments import Lengths, check_lengths, check_output_dtype, fit_state
 from throughtime.unroll._batch_format import BatchFormat, Packed, Padded
 from throughtime.unroll._engine import Packers, Unrolled, unroll_by_reference, unroll_compiled
-from throughtime.unroll._run_compiled import run_bound
+from throughtime.unroll._options import UnrollOptions
+from throughtime.unroll._run_compiled import CompiledCell
 from throughtime.unroll._schedule import Dense, Schedule, make_schedule
 
-_CALLS: LruCache[Any, CachedCall] = LruCache(512)
+_CALLS: LruCache[Hashable, CachedCall] = LruCache(512)
 _PLAIN = frozenset({type(None), bool, int, str, torch.dtype})
 _STRIDED = torch.strided
 _ORDINARY = (Tensor, nn.Parameter)
 
+Inputs = Tensor | PackedSequence
+
+
+class CallKey(NamedTuple):
+    """The key of a call, and what a call with it brings: the cell's tensors, the modules inside it, the device."""
+
+    key: Hashable
+    tensors: Sequence[Tensor]
+    modules: Sequence[nn.Module]
+    device: torch.device
+
+
+def run_cached(
+    key: CallKey | None, cell: Any, inputs: Inputs, sequence_length: Lengths, initial_state: Nest
+) -> Unrolled | None:
+    """The result of a cached call; None for a call that has to pass all checks.
+
+    `cell` is None for a functional call, which brings only tensors: the cached call has a cell of their sizes.
+    """
+    if key is None:
+        return None
+    cached = _CALLS.lookup(key.key)
+    if cached is None or (cached.form is None and sequence_length is not None):
+        return None
+    lengths = check_lengths(sequence_length, cached.batch_size)
+    # A call without any step is not cached.
+    if lengths is not None and max(lengths) <= 0:
+        return None
+    return cached.run(key, cached.stand_in if cell is None else cell, inputs, lengths, initial_state)
+
+
+def insert(key: CallKey, cached: CachedCall) -> None:
+    """Cache a call."""
+    _CALLS.insert(key.key, cached)
+
+
+def is_cacheable(result: Unrolled) -> bool:
+    """Whether a call with the same key would run in the same way."""
+    settled = result.choice is not None and result.choice.is_settled
+    return settled and all(isinstance(leaf, Tensor) for leaf in _pytree.flatten(result.state))
+
 
 @dataclass(frozen=True)
 class CachedCall:
-    """What the checks found out about a call."""
+    """The results of the checks of a call. `options.dtype` is the dtype of the outputs."""
 
     choice: Choice
     batch_size: int
-    # How padded inputs lie, and when all sequences are of full length; None for packed ones, each of which has its own.
+    # The format of padded inputs, and the schedule of sequences of full length; None for packed inputs, which have one
+    # of their own each.
     form: Padded | None
     schedule: Schedule | None
-    # The axes of batch and time, in the order in which padded inputs have them.
-    leading: tuple[int, int]
-    blocks: bool
-    reverse: bool
-    options: dict[str, Any]
+    options: UnrollOptions
+    in_chunks: bool
     pack: Packers
-    # What makes the leaves of the zero state; None if the cell makes its state in a way of its own.
+    # Factories of the leaves of the zero state; None if the cell has a `zero_state` of its own.
     zeros: list[Callable[[], Tensor]] | None
-    make_state: Callable[[Any], Any]
+    make_state: Callable[[Any], Nest]
     checks_values: bool
-    direct: BoundCall | None
-    # That of the outputs.
-    dtype: torch.dtype
-    # A cell that has the sizes and none of the tensors, for calls with tensors that are lent.
+    bound: BoundCall | None
+    # For functional calls: a cell with tensors of the same sizes, which take no memory.
     stand_in: RNNCell | None = None
 
     @classmethod
     def of(
-        cls,
-        cell: Any,
-        tensors: Sequence[Tensor],
-        result: Unrolled,
-        form: BatchFormat,
-        device: torch.device,
-        options: tuple[Any, ...],
-        *,
-        given: bool,
-        reverse: bool = False,
+        cls, cell: Any, key: CallKey, result: Unrolled, form: BatchFormat, options: UnrollOptions, *, has_state: bool
     ) -> CachedCall:
-        """What there is to know once a call has run."""
+        """The cached form of a call that has just run; `has_state`: its initial state was given."""
         assert result.choice is not None
-        dtype, parallel_iterations, swap_memory, time_major, _, all_states, checkpoint_every = options
-        chosen = {
-            "all_states": all_states,
-            "parallel_iterations": parallel_iterations or None,
-            "checkpoint_every": checkpoint_every,
-            "swap_memory": swap_memory,
-        }
-        blocks = bool(parallel_iterations) or checkpoint_every is not None or (swap_memory and is_swapped(device))
+        device, dtype, batch_size = key.device, options.dtype, form.batch_size
+        in_chunks = options.cuts_time(device)
         zeros: list[Callable[[], Tensor]] | None = None
-        if not given and starts_from_zeros(cell):
-            final = _pytree.flatten(result.state)
+        if not has_state and starts_from_zeros(cell):
             make = shared_zeros if device.type == "cuda" else torch.zeros
+            final = _pytree.flatten(result.state)
             zeros = [partial(make, size=leaf.shape, dtype=leaf.dtype, device=device) for leaf in final]
 
-        batch_size = form.batch_size
-
-        def make_state(cell: Any) -> Any:
+        def make_state(cell: Any) -> Nest:
+            assert dtype is not None
             with torch.device(device):
                 return initial_state(cell, batch_size, dtype)
 
-        choice = replace(result.choice, fingerprint=None)
-        # A packed form holds its sequences, which are their owner's to keep.
+        # Packed inputs are not held: they belong to the caller.
         padded = form if isinstance(form, Padded) else None
-        schedule = None if padded is None else make_schedule(padded, None, reverse=reverse, blocks=blocks)
-        # Where the size is `()` the state may be anything.
+        schedule = None
+        if padded is not None:
+            schedule = make_schedule(padded, None, reverse=options.reverse, in_chunks=in_chunks)
+        choice, bound = replace(result.choice, fingerprint=None), None
+        if choice.executable is not None and schedule is not None and not options.all_states and not in_chunks:
+            bound = choice.executable.bind(schedule.steps, key.tensors)
+        # A state of size `()` may be any nest.
         like_state = _pytree.map_leaves(lambda _: None, result.state)
-        pack = Packers(_pytree.packer(cell.output_size), _pytree.packer(like_state))
-        checks_values = has_own_checks(cell)
-        direct = None
-        if choice.executable is not None and schedule is not None and not all_states and not blocks:
-            direct = BoundCall.of(choice.executable, schedule.steps, tensors)
-        leading = (form.max_time, batch_size) if time_major else (batch_size, form.max_time)
-        way = (padded, schedule, leading, blocks, reverse)
-        of_outputs = check_output_dtype(dtype, result.state)
-        return cls(choice, batch_size, *way, chosen, pack, zeros, make_state, checks_values, direct, of_outputs)
+        return cls(
+            choice=choice,
+            batch_size=batch_size,
+            form=padded,
+            schedule=schedule,
+            options=replace(options, dtype=check_output_dtype(dtype, result.state)),
+            in_chunks=in_chunks,
+            pack=Packers(_pytree.packer(cell.output_size), _pytree.packer(like_state)),
+            zeros=zeros,
+            make_state=make_state,
+            checks_values=has_own_checks(cell),
+            bound=bound,
+        )
 
-    def run(
-        self, call: CacheKey, cell: Any, inputs: Tensor | PackedSequence, lengths: list[int] | None, given: Any
-    ) -> Unrolled:
-        """The same call on other values."""
-        tensors = call.tensors
-        state = self._state(cell, inputs, given)
-        for module in (cell, *call.modules):
+    def run(self, key: CallKey, cell: Any, inputs: Inputs, lengths: list[int] | None, initial_state: Nest) -> Unrolled:
+        """The call on other values."""
+        state = self._state(cell, inputs, initial_state)
+        for module in (cell, *key.modules):
             if isinstance(module, RNNCell):
                 module.begin_sequence()
-        form, schedule = self._arranged(inputs, lengths)
+        schedule = self._schedule(inputs, lengths)
         if self.checks_values:
             cell.check_values(schedule.rows(inputs))
         if self.choice.executable is None:
-            return self._run_by_reference(cell, form, schedule, inputs, self.pack.state(state))
-        if self.direct is not None and isinstance(inputs, Tensor) and all(leaf.ndim for leaf in state):
-            moves = schedule.moves([inputs])
-            if (moves is not None or schedule is self.schedule) and self.direct.fits(tensors, [inputs]):
-                outputs, final = run_bound(
-                    self.direct,
-                    self.choice.executable,
-                    tensors,
-                    cell,
-                    schedule.steps,
-                    moves,
-                    self.leading,
-                    inputs,
-                    state,
-                    fresh=given is None and self.zeros is not None,
-                )
-                return Unrolled(self.pack.outputs(outputs), self.pack.state(final), None)
-        return unroll_compiled(self.choice, tensors, cell, form, schedule, [inputs], state, self.pack, **self.options)
+            nest = self.pack.state(state)
+            return unroll_by_reference(
+                CheckedCell(cell, nest, self.options.dtype), schedule, inputs, nest, self.options
+            )
+        if self.bound is not None:
+            zero_start = initial_state is None and self.zeros is not None
+            result = self._run_bound(self.bound, key, cell, schedule, inputs, state, zero_start)
+            if result is not None:
+                return result
+        compiled = CompiledCell(cell, self.choice.executable, key.tensors)
+        return unroll_compiled(compiled, schedule, [inputs], state, self.options, self.pack)
 
-    def _run_by_reference(self, cell: Any, form: BatchFormat, schedule: Schedule, inputs: Any, state: Any) -> Unrolled:
-        options = {name: value for name, value in self.options.items() if name != "parallel_iterations"}
-        return unroll_by_reference(CheckedCell(cell, state, self.dtype), form, schedule, inputs, state, **options)
+    def _run_bound(
+        self,
+        bound: BoundCall,
+        key: CallKey,
+        cell: Any,
+        schedule: Schedule,
+        inputs: Inputs,
+        state: list[Tensor],
+        zero_start: bool,
+    ) -> Unrolled | None:
+        """The call by one kernel call; None if these tensors are not stored as those that it was bound to."""
+        if not isinstance(inputs, Tensor) or not all(leaf.ndim for leaf in state):
+            return None
+        tensors, sequences, executable = key.tensors, [inputs], self.choice.executable
+        packing = schedule.packing(sequences)
+        if packing is None or executable is None or not bound.fits(tensors, sequences):
+            return None
+        if executable.program.adjoint is None:
+            outputs, final = bound.infer(tensors, sequences, state, schedule.steps, packing, zero_start)
+        else:
+            noise = RngState(cell, inputs.device, is_random=False)
+            call = UnrollCall(executable, schedule.steps, packing, noise, {}, bound=bound, zero_start=zero_start)
+            outputs, final = run(call, tensors, sequences, state)
+        return Unrolled(self.pack.outputs(outputs), self.pack.state(final), None)
 
-    def _arranged(self, inputs: Tensor | PackedSequence, lengths: list[int] | None) -> tuple[BatchFormat, Schedule]:
-        """The form of these inputs, and which rows run at which step."""
+    def _schedule(self, inputs: Inputs, lengths: list[int] | None) -> Schedule:
+        """Which rows of these inputs run at which step."""
         if isinstance(inputs, PackedSequence):
             packed = Packed(inputs)
-            return packed, make_schedule(packed, packed.lengths, reverse=self.reverse, blocks=self.blocks)
+            return make_schedule(packed, packed.lengths, reverse=self.options.reverse, in_chunks=self.in_chunks)
         assert self.form is not None
         assert self.schedule is not None
         if lengths is None:
-            return self.form, self.schedule
-        schedule = make_schedule(self.form, lengths, reverse=self.reverse, blocks=self.blocks)
-        return self.form, self.schedule if isinstance(schedule, Dense) else schedule
+            return self.schedule
+        schedule = make_schedule(self.form, lengths, reverse=self.options.reverse, in_chunks=self.in_chunks)
+        return self.schedule if isinstance(schedule, Dense) else schedule
 
-    def _state(self, cell: Any, inputs: Tensor | PackedSequence, given: Any) -> list[Tensor]:
-        """The leaves of the state to start from."""
+    def _state(self, cell: Any, inputs: Inputs, given: Nest) -> list[Tensor]:
+        """The leaves of the initial state."""
         if given is None and self.zeros is not None:
             return [make() for make in self.zeros]
         state = self.make_state(cell) if given is None else given
         leaves = _pytree.flatten(_pytree.conform(cell.state_size, state, "`initial_state`"))
         if all(isinstance(leaf, Tensor) for leaf in leaves):
             return leaves
-        # A cell of its own may begin with plain numbers.
+        # The `zero_state` of a user's cell may have plain numbers.
         device = inputs.data.device if isinstance(inputs, PackedSequence) else inputs.device
         return _pytree.flatten(fit_state(cell.state_size, state, self.batch_size, device, "`initial_state`"))
 
 
-def can_be_known(result: Unrolled) -> bool:
-    """Whether another call like the one that gave this would take the same way."""
-    settled = result.choice is not None and result.choice.is_settled
-    return settled and all(isinstance(leaf, Tensor) for leaf in _pytree.flatten(result.state))
-
-
-class CacheKey(NamedTuple):
-    """A call as far as its checks and its compilation depend on it; the tensors of the cell, the modules inside it."""
-
-    key: Any
-    tensors: Sequence[Tensor]
-    modules: Sequence[nn.Module]
-    device: torch.device
-
-
-def cache_key(cell: Any, inputs: Any, initial_state: Any, options: tuple[Any, ...]) -> CacheKey | None:
-    """The signature of a call that can be known; None for one that must go through all checks."""
+def call_key(cell: Any, inputs: Nest, initial_state: Nest, options: tuple[Any, ...]) -> CallKey | None:
+    """The key of a call; None for one that is never cached. `options` are the values that the caller passed."""
     kinds = tuple(map(type, options))
     if not _PLAIN.issuperset(kinds) or not isinstance(cell, RNNCell) or "_modules" not in vars(cell):
         return None
-    leaves = _known_leaves(inputs, initial_state)
+    leaves = _state_leaves(inputs, initial_state)
     if leaves is None:
         return None
-    glance = GuardCache.last(cell)
-    if glance is None:
+    guards = GuardCache.last(cell)
+    if guards is None:
         if is_lazy_cell(cell):
             return None
-        glance = GuardCache(cell)
-    key, device = _key_of(glance.structure, inputs, initial_state, leaves, (options, kinds))
-    return CacheKey(key, glance.fingerprint.tensors, glance.modules, device)
+        guards = GuardCache(cell)
+    # `True == 1`, so the types count too.
+    key, device = _key_of(guards.structure, inputs, initial_state, leaves, (options, kinds))
+    return CallKey(key, guards.fingerprint.tensors, guards.modules, device)
 
 
-def functional_cache_key(
-    kind: Callable[..., RNNCell], tensors: Sequence[Tensor], inputs: Any, initial_state: Any, options: tuple[Any, ...]
-) -> CacheKey | None:
-    """The same for a cell of ours that is nothing but the tensors it is made with: nobody needs to look at it."""
-    leaves = _known_leaves(inputs, initial_state)
+def functional_call_key(
+    make_cell: Callable[..., RNNCell],
+    tensors: Sequence[Tensor],
+    inputs: Nest,
+    initial_state: Nest,
+    options: UnrollOptions,
+) -> CallKey | None:
+    """The same for a cell that consists of the tensors it is made of, so that no guard has to look at it."""
+    leaves = _state_leaves(inputs, initial_state)
     if leaves is None or any(type(tensor) not in _ORDINARY or tensor.layout is not _STRIDED for tensor in tensors):
         return None
-    structure = (kind, *[(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors])
-    key, device = _key_of(structure, inputs, initial_state, leaves, options)
-    return CacheKey(key, tensors, (), device)
+    structure = (make_cell, *[(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors])
+    key, device = _key_of(structure, inputs, initial_state, leaves, options.key)
+    return CallKey(key, tensors, (), device)
 
 
-def _known_leaves(inputs: Any, initial_state: Any) -> list[Tensor] | None:
-    """The tensors of a state in a call that can be known; None for other calls."""
+def _state_leaves(inputs: Nest, initial_state: Nest) -> list[Tensor] | None:
+    """The tensors of the initial state; None for a call that is never cached."""
     rows = inputs.data if type(inputs) is PackedSequence else inputs
     if type(rows) is not Tensor or rows.device.type not in ("cpu", "cuda") or rows.layout is not _STRIDED:
         return None
@@ -232,8 +265,8 @@ def _known_leaves(inputs: Any, initial_state: Any) -> list[Tensor] | None:
 
 
 def _key_of(
-    structure: Any, inputs: Any, initial_state: Any, leaves: Sequence[Tensor], options: Any
-) -> tuple[Any, torch.device]:
+    structure: Hashable, inputs: Nest, initial_state: Nest, leaves: Sequence[Tensor], options: Hashable
+) -> tuple[Hashable, torch.device]:
     rows = inputs.data if type(inputs) is PackedSequence else inputs
     device = rows.device
     kind = device.type
@@ -252,17 +285,7 @@ def _key_of(
     return key, device
 
 
-def _shape_of(packed: PackedSequence) -> tuple[Any, ...]:
-    """The batch and the features of packed sequences; how long they are is of no matter."""
+def _shape_of(packed: PackedSequence) -> Hashable:
+    """The batch size and the features of packed sequences; their lengths are not part of the key."""
     sizes = packed.batch_sizes
     return (PackedSequence, int(sizes[0]) if len(sizes) else 0, packed.data.shape[1:])
-
-
-def lookup(cache_key: CacheKey) -> CachedCall | None:
-    """The cached call of a key, or None."""
-    return _CALLS.lookup(cache_key.key)
-
-
-def insert(cache_key: CacheKey, known: CachedCall) -> None:
-    """Cache a call."""
-    _CALLS.insert(cache_key.key, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, check_name, problem
+from throughtime._pytree import Nest
 from throughtime.cells._base import check_cell
-from throughtime.cells._cell_types import Cell, Sequences, State
+from throughtime.cells._cell_types import Cell, CellLike, Sequences, State
 from throughtime.unroll._arguments import (
+    Lengths,
     check_checkpoint_every,
     check_dtypes_agree,
     check_lengths,
@@ -23,9 +26,10 @@ from throughtime.unroll._arguments import (
     note_scope,
 )
 from throughtime.unroll._batch_format import BatchFormat, open_inputs
-from throughtime.unroll._call_cache import CachedCall, cache_key, can_be_known, insert, lookup
+from throughtime.unroll._call_cache import CachedCall, call_key, insert, is_cacheable, run_cached
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._jit_trace import check_not_traced
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_custom_op
 
 
@@ -33,8 +37,8 @@ from throughtime.unroll.torch_compile._routing import unroll_as_operator, uses_c
 def dynamic_rnn(
     cell: Cell[State],
     inputs: Sequences,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -48,8 +52,8 @@ def dynamic_rnn(
 def dynamic_rnn(
     cell: Cell[State],
     inputs: Tensor,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -62,9 +66,9 @@ def dynamic_rnn(
 @overload
 def dynamic_rnn(
     cell: Cell[State],
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -73,13 +77,13 @@ def dynamic_rnn(
     *,
     all_states: Literal[False] = False,
     checkpoint_every: int | None = None,
-) -> tuple[Any, State]: ...
+) -> tuple[Nest, State]: ...
 @overload
 def dynamic_rnn(
     cell: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -88,12 +92,12 @@ def dynamic_rnn(
     *,
     all_states: bool = False,
     checkpoint_every: int | None = None,
-) -> tuple[Any, ...]: ...
-def dynamic_rnn(
+) -> tuple[Nest, ...]: ...
+def dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cell: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
@@ -102,7 +106,7 @@ def dynamic_rnn(
     *,
     all_states: bool = False,
     checkpoint_every: int | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[Nest, ...]:
     """Run `cell` over sequences: `(outputs, state)`, or `(outputs, state, states)` with `all_states=True`.
 
     Past the end of a sequence its outputs are zeros and its state is copied through; those steps are not computed, and
@@ -117,14 +121,15 @@ def dynamic_rnn(
         initial_state: The state to start from, in the structure of `cell.state_size`; None is the cell's zero state.
         dtype: The dtype of the zero state and of the outputs. Required without `initial_state`, or if the dtypes of
             the state differ.
-        parallel_iterations: For how many steps at most to compute at once what does not depend on the state; less
-            takes less memory. None leaves it to the engine. The reference computes step by step: no change there.
+        parallel_iterations: The number of steps whose state-independent part is computed together, at most; fewer
+            take less memory. None leaves it to the engine. The reference computes step by step: no change there.
         swap_memory: Keep what the backward pass needs in pinned host memory. On a CPU this changes nothing.
         time_major: Whether time is the first axis.
         scope: The name of the cell's variables in a TensorFlow checkpoint; "rnn" if None.
         all_states: Also return the state after every step, with a time axis like the outputs; past the end of a
             sequence that is its final state.
-        checkpoint_every: Store the state only every so many steps and recompute the rest in the backward pass.
+        checkpoint_every: Store the state only every `checkpoint_every` steps and recompute the rest in the backward
+            pass.
 
     >>> import torch, throughtime as tt
     >>> x = torch.randn(4, 2, 3)
@@ -135,63 +140,48 @@ def dynamic_rnn(
     True
     """
     if uses_custom_op(cell, inputs, sequence_length, swap_memory, checkpoint_every):
-        name = check_name("scope", scope) or "rnn"
-        arguments = (cell, inputs, sequence_length, initial_state, dtype, parallel_iterations, time_major, name)
-        return unroll_as_operator(*arguments, all_states=all_states)
-    options = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
-    call = cache_key(cell, inputs, initial_state, options)
-    known = None if call is None else lookup(call)
-    if call is not None and known is not None and (known.form is not None or sequence_length is None):
-        lengths = check_lengths(sequence_length, known.batch_size)
-        # Without any step there is nothing to run, and nothing is known about that.
-        if lengths is None or max(lengths) > 0:
-            result = known.run(call, cell, inputs, lengths, initial_state)
-            if cell.variable_scope is None:
-                note_scope(cell, scope or "rnn")
-            return result[:3] if all_states else result[:2]
+        scope = check_name("scope", scope) or "rnn"
+        traced = UnrollOptions(dtype, time_major, False, all_states, parallel_iterations)
+        return unroll_as_operator(cell, inputs, sequence_length, initial_state, traced, scope)
+    given = (dtype, parallel_iterations, swap_memory, time_major, scope, all_states, checkpoint_every)
+    key = call_key(cell, inputs, initial_state, given)
+    result = run_cached(key, cell, inputs, sequence_length, initial_state)
+    if result is not None:
+        if cell.variable_scope is None:
+            note_scope(cell, scope or "rnn")
+        return result[:3] if all_states else result[:2]
     check_cell("cell", cell)
     parallel_iterations = check_parallel_iterations(parallel_iterations)
     checkpoint_every = check_checkpoint_every(checkpoint_every)
     for name, flag in (("swap_memory", swap_memory), ("time_major", time_major), ("all_states", all_states)):
         check_flag(name, flag)
     scope = check_name("scope", scope) or "rnn"
-    form, inputs = open_inputs(inputs, time_major)
-    run = plan_dynamic(
-        cell,
-        form,
-        inputs,
-        sequence_length,
-        initial_state,
-        dtype,
+    options = UnrollOptions(
+        dtype=dtype,
+        time_major=time_major,
         all_states=all_states,
         parallel_iterations=parallel_iterations,
         swap_memory=swap_memory,
         checkpoint_every=checkpoint_every,
     )
-    result = run()
+    form, inputs = open_inputs(inputs, time_major)
+    result = plan_dynamic(cell, form, inputs, sequence_length, initial_state, options)()
     note_scope(cell, scope)
-    if call is not None and can_be_known(result):
-        given = initial_state is not None
-        insert(call, CachedCall.of(cell, call.tensors, result, form, call.device, options, given=given))
-    return (result.outputs, result.state, result.states) if all_states else (result.outputs, result.state)
+    if key is not None and is_cacheable(result):
+        insert(key, CachedCall.of(cell, key, result, form, options, has_state=initial_state is not None))
+    return result[:3] if all_states else result[:2]
 
 
 def plan_dynamic(
-    cell: Any,
+    cell: CellLike,
     form: BatchFormat,
-    inputs: Any,
-    sequence_length: Any,
-    initial_state: Any,
-    dtype: torch.dtype | None,
-    *,
+    inputs: Nest,
+    sequence_length: Lengths,
+    initial_state: Nest,
+    options: UnrollOptions,
     name: str = "initial_state",
-    reverse: bool = False,
-    all_states: bool = False,
-    parallel_iterations: int | None = None,
-    swap_memory: bool = False,
-    checkpoint_every: int | None = None,
 ) -> Callable[[], Unrolled]:
-    """Check what belongs to one cell and one direction; calling the result runs it."""
+    """Check the arguments of one cell and one direction; calling the result runs it. `name` is that of the state."""
     check_not_traced("an unroll", "its lengths and the number of its steps")
     if form.lengths is not None and sequence_length is not None:
         raise ValueError(
@@ -204,21 +194,8 @@ def plan_dynamic(
         )
     lengths = check_lengths(sequence_length, form.batch_size)
     device = form.rows(_pytree.flatten(inputs)[0]).device
-    state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
-    output_dtype = check_output_dtype(dtype, state)
-    check_dtypes_agree(output_dtype, state, _pytree.map_leaves(form.rows, inputs))
+    state = check_state(cell, initial_state, form.batch_size, options.dtype, device, name)
+    dtype = check_output_dtype(options.dtype, state)
+    check_dtypes_agree(dtype, state, _pytree.map_leaves(form.rows, inputs))
     check_fits(cell, form, inputs, state)
-    return partial(
-        unroll,
-        cell,
-        form,
-        inputs,
-        lengths,
-        state,
-        output_dtype,
-        reverse=reverse,
-        all_states=all_states,
-        parallel_iterations=parallel_iterations,
-        swap_memory=swap_memory,
-        checkpoint_every=checkpoint_every,
-    )
+    return partial(unroll, cell, form, inputs, lengths, state, replace(options, dtype=dtype))

@@ -9,12 +9,13 @@ import torch
 
 from throughtime import _pytree
 from throughtime._errors import check_flag
+from throughtime._pytree import Nest
 from throughtime._text import plural
 from throughtime.backends.checked_cell import CheckedCell
 from throughtime.cells._base import build_for, check_cell, is_lazy_cell
 from throughtime.runtime.explanation import Explanation, explain_choice, swapped_memory
 from throughtime.runtime.select import choose
-from throughtime.unroll._arguments import check_lengths, check_output_dtype, check_state
+from throughtime.unroll._arguments import Lengths, check_lengths, check_output_dtype, check_state
 from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._engine import blank_step, check_fits
 from throughtime.unroll._schedule import make_schedule
@@ -22,9 +23,9 @@ from throughtime.unroll._schedule import make_schedule
 
 def explain(
     cell: Any,
-    inputs: Any,
-    sequence_length: Any = None,
-    initial_state: Any = None,
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
     time_major: bool = False,
     *,
@@ -33,7 +34,7 @@ def explain(
 ) -> Explanation:
     """What `tt.dynamic_rnn` with these arguments would do: what leaves the loop, what stays in it, on which backend.
 
-    Nothing runs, and a cell that is not built yet stays so. `str(plan)` is for people; `plan.backend` is the name of
+    Nothing runs, and a cell that is not built yet stays so. `str(plan)` describes it; `plan.backend` is the name of
     the backend, `plan.reasons` says why it is not a faster one, `plan.source` is the generated kernel, `plan.memory`
     says what waits on the host with `swap_memory`.
 
@@ -59,7 +60,7 @@ def explain(
         with torch.random.fork_rng():
             cell = copy.deepcopy(cell)
             build_for(cell, blank, state)
-    schedule = make_schedule(form, lengths, blocks=swap_memory)
+    schedule = make_schedule(form, lengths, in_chunks=swap_memory)
     rows = [schedule.rows(leaf) for leaf in _pytree.flatten(inputs)]
     choice = choose(
         CheckedCell(cell, state, check_output_dtype(dtype, state)), inputs, rows, state, keep_states=all_states

@@ -1,7 +1,7 @@
-"""Unrolls of cells that own nothing: their tensors are lent for one call, by a module that is no cell itself.
+"""Functional unrolls: the tensors of the cell are arguments of the call, as `tt.nn` needs it.
 
-Such a module may change, copy, move or replace its weights however it likes: nothing of ours is kept with it, so
-nothing has to follow. A call that is known needs the tensors alone; a cell is made of them only for all the checks.
+The caller may change, copy, move or replace its weights as it likes: no cell is attached to it, so nothing has to be
+updated. A cached call needs the tensors alone; a cell is made of them only for a call that has to pass all checks.
 """
 
 from __future__ import annotations
@@ -9,86 +9,86 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from throughtime._pytree import Nest
 from throughtime.cells._base import RNNCell
-from throughtime.unroll._arguments import check_lengths
+from throughtime.unroll._arguments import Lengths
 from throughtime.unroll._batch_format import open_inputs
-from throughtime.unroll._call_cache import CachedCall, functional_cache_key, insert, lookup
+from throughtime.unroll._call_cache import CachedCall, functional_call_key, insert, run_cached
 from throughtime.unroll._dynamic import plan_dynamic
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll.torch_compile._export import unroll_exported
 
-Kind = Callable[..., RNNCell]
-"""A class of cells that are nothing but the tensors they are made with: `kind(*tensors)`."""
+MakeCell = Callable[..., RNNCell]
+"""A class of cells that consist of the tensors they are made of: `make_cell(*tensors)`."""
 
 
 def functional_unroll(
-    kind: Kind,
+    make_cell: MakeCell,
     tensors: Sequence[Tensor],
-    inputs: Any,
-    sequence_length: Any,
-    initial_state: Any,
-    dtype: torch.dtype,
-    *,
-    time_major: bool,
-    reverse: bool,
-) -> tuple[Any, Any]:
-    """`dynamic_rnn` of the cell `kind(*tensors)`; with `reverse` from the end of each sequence to its start."""
+    inputs: Nest,
+    sequence_length: Lengths = None,
+    initial_state: Nest = None,
+    options: UnrollOptions = UnrollOptions(),  # noqa: B008 (immutable)
+) -> tuple[Nest, ...]:
+    """What `dynamic_rnn` returns for the cell `make_cell(*tensors)`.
+
+    Args:
+        make_cell: Makes a cell of the tensors. Calls are cached by its identity, so it must be the same object at every
+            call, as a class is, and must depend on nothing but the number, shapes and dtypes of the tensors.
+        tensors: The weights of the cell. A tensor that is passed twice counts as two; its gradients add up.
+        inputs: As for `dynamic_rnn`.
+        sequence_length: As for `dynamic_rnn`.
+        initial_state: As for `dynamic_rnn`; None is the zero state of `options.dtype`.
+        options: Checked options. Reuse one object for equal options: its cache key is computed once.
+    """
     if torch.compiler.is_compiling():
-        cell = kind(*_distinct(tensors))
-        order = {"reverse": reverse, "all_states": False}
-        outputs, state = unroll_exported(cell, inputs, sequence_length, initial_state, dtype, time_major, **order)
-        return outputs, state
-    options = (dtype, None, False, time_major, None, False, None)
-    call = functional_cache_key(kind, tensors, inputs, initial_state, (time_major, reverse, dtype))
-    known = None if call is None else lookup(call)
-    if call is not None and known is not None and (known.form is not None or sequence_length is None):
-        lengths = check_lengths(sequence_length, known.batch_size)
-        if lengths is None or max(lengths) > 0:
-            result = known.run(call, known.stand_in, inputs, lengths, initial_state)
-            return result.outputs, result.state
-    cell = kind(*_distinct(tensors))
-    form, opened = open_inputs(inputs, time_major)
-    result = plan_dynamic(cell, form, opened, sequence_length, initial_state, dtype, reverse=reverse)()
-    if call is not None and result.choice is not None and result.choice.executable is not None:
-        given = initial_state is not None
-        found = CachedCall.of(cell, tensors, result, form, call.device, options, given=given, reverse=reverse)
-        insert(call, replace(found, stand_in=_stand_in(kind, tuple(map(tensor_spec, tensors)))))
-    return result.outputs, result.state
+        lengths = None if sequence_length is None else torch.as_tensor(sequence_length)
+        return unroll_exported(make_cell(*_distinct(tensors)), inputs, lengths, initial_state, options)
+    key = functional_call_key(make_cell, tensors, inputs, initial_state, options)
+    result = run_cached(key, None, inputs, sequence_length, initial_state)
+    if result is None:
+        cell = make_cell(*_distinct(tensors))
+        form, opened = open_inputs(inputs, options.time_major)
+        result = plan_dynamic(cell, form, opened, sequence_length, initial_state, options)()
+        if key is not None and result.choice is not None and result.choice.executable is not None:
+            cached = CachedCall.of(cell, key, result, form, options, has_state=initial_state is not None)
+            insert(key, replace(cached, stand_in=_stand_in(make_cell, tuple(map(tensor_spec, tensors)))))
+    return result[:3] if options.all_states else result[:2]
 
 
 def _distinct(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same tensors, each an object of its own: one that is lent twice counts as two, whose gradients add up."""
+    """The same tensors, each as an object of its own: the gradients of one that is passed twice add up."""
     first = {id(tensor): place for place, tensor in reversed([*enumerate(tensors)])}
     return [tensor if first[id(tensor)] == place else tensor.view_as(tensor) for place, tensor in enumerate(tensors)]
 
 
-Looks = tuple[tuple[int, ...], torch.dtype, torch.device, bool]
-"""A tensor as far as programs depend on it: its shape, dtype, device, and whether it wants gradients."""
+TensorSpec = tuple[tuple[int, ...], torch.dtype, torch.device, bool]
+"""The properties of a tensor that programs depend on: shape, dtype, device, whether it requires a gradient."""
 
 
-def tensor_spec(tensor: Tensor) -> Looks:
-    """How a tensor looks."""
+def tensor_spec(tensor: Tensor) -> TensorSpec:
+    """The properties of a tensor that programs depend on."""
     return tuple(tensor.shape), tensor.dtype, tensor.device, tensor.requires_grad
 
 
-def _blank(looks: Looks) -> Tensor:
-    """Zeros that look so, and take no memory."""
-    shape, dtype, device, requires_grad = looks
+def _blank(spec: TensorSpec) -> Tensor:
+    """Zeros with these properties, which take no memory."""
+    shape, dtype, device, requires_grad = spec
     with torch.inference_mode(False), torch.no_grad():
         return torch.zeros((), dtype=dtype, device=device).expand(shape).requires_grad_(requires_grad)
 
 
 @functools.cache
-def _stand_in(kind: Kind, looks: tuple[Looks, ...]) -> RNNCell:
-    """The cell that stands for all whose tensors look so; graphs that torch has compiled may know it for ever."""
-    return kind(*map(_blank, looks))
+def _stand_in(make_cell: MakeCell, specs: tuple[TensorSpec, ...]) -> RNNCell:
+    """The cell that represents all cells with tensors like these. Not evicted: compiled graphs use its number."""
+    return make_cell(*map(_blank, specs))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def number_of(kind: Kind, looks: tuple[Looks, ...]) -> int:
-    """Its number, by which the operator of an unroll knows it; found behind the back of torch.compile."""
-    return _stand_in(kind, looks).number
+def number_of(make_cell: MakeCell, specs: tuple[TensorSpec, ...]) -> int:
+    """Its number, by which the custom operator finds it; torch.compile does not trace this function."""
+    return _stand_in(make_cell, specs).number

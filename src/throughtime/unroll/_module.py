@@ -9,10 +9,11 @@ from torch import nn
 
 from throughtime import _pytree
 from throughtime._errors import check_dtype, check_flag, check_name, problem
+from throughtime._pytree import Nest
 from throughtime.cells._base import check_cell, shown_options
 from throughtime.cells._scripting import NotScriptable
 from throughtime.cells._unknown_arguments import ADVICE, CheckedArguments
-from throughtime.unroll._arguments import check_checkpoint_every, check_parallel_iterations
+from throughtime.unroll._arguments import Lengths, check_checkpoint_every, check_parallel_iterations
 from throughtime.unroll._batch_format import open_inputs
 from throughtime.unroll._dynamic import dynamic_rnn
 
@@ -50,7 +51,7 @@ class RNN(CheckedArguments, NotScriptable, nn.Module):
 
     advice = _ADVICE
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (public)
         self,
         cell: Any,
         *,
@@ -86,7 +87,7 @@ class RNN(CheckedArguments, NotScriptable, nn.Module):
         self.scope = check_name("scope", scope)
         self.returns = returns
 
-    def forward(self, inputs: Any, sequence_length: Any = None, initial_state: Any = None) -> Any:
+    def forward(self, inputs: Nest, sequence_length: Lengths = None, initial_state: Nest = None) -> Nest:
         """Run the cell over `inputs` [B, T, ...]."""
         dtype = self.dtype
         if dtype is None and initial_state is None:
@@ -123,6 +124,6 @@ class RNN(CheckedArguments, NotScriptable, nn.Module):
         return shown_options(self, usual)
 
 
-def _floating_dtype(inputs: Any, time_major: bool) -> torch.dtype:
+def _floating_dtype(inputs: Nest, time_major: bool) -> torch.dtype:
     form, inputs = open_inputs(inputs, time_major)
     return _pytree.floating_dtype(_pytree.map_leaves(form.rows, inputs)) or torch.get_default_dtype()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_callable, check_flag, check_name, problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor, autocast_on
 from throughtime.backends.checked_cell import CheckedCell, is_row_leaf
 from throughtime.backends.reference import select
@@ -21,7 +22,7 @@ from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._tensor_array import TensorArray
 from throughtime.unroll._while_loop import check_kept
 
-LoopFn = Callable[[Tensor, Any, Any, Any], tuple[Any, Any, Any, Any, Any]]
+LoopFn = Callable[[Tensor, Nest, Nest, Nest], tuple[Any, Nest, Nest, Nest, Nest]]
 
 
 def raw_rnn(
@@ -30,7 +31,7 @@ def raw_rnn(
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     scope: str | None = None,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Nest, Nest]:
     """Run `cell` under the control of `loop_fn`: `(emit_array, final_state, final_loop_state)`.
 
     `loop_fn(time, cell_output, cell_state, loop_state)` returns `(finished, next_input, next_state, emit_output,
@@ -71,7 +72,7 @@ def raw_rnn(
     return _pytree.pack_as(loop.emit_like, loop.arrays), loop.state, None if first is None else loop_state
 
 
-def _call(loop_fn: LoopFn, *arguments: Any) -> tuple[Any, Any, Any, Any, Any]:
+def _call(loop_fn: LoopFn, *arguments: Nest) -> tuple[Any, Nest, Nest, Nest, Nest]:
     result: Any = loop_fn(*arguments)
     if not isinstance(result, tuple | list) or len(result) != 5:
         got = f"{len(result)} values" if isinstance(result, tuple | list) else type_name(result)
@@ -85,7 +86,7 @@ def _call(loop_fn: LoopFn, *arguments: Any) -> tuple[Any, Any, Any, Any, Any]:
 class _Loop:
     """What changes from step to step: the rows' inputs, states and ends, and what they have emitted."""
 
-    def __init__(self, cell: Any, loop_fn: LoopFn, inputs: Any, state: Any, finished: Any, emit_like: Any) -> None:
+    def __init__(self, cell: Any, loop_fn: LoopFn, inputs: Nest, state: Nest, finished: Any, emit_like: Nest) -> None:
         self._loop_fn = loop_fn
         self.inputs = _first_inputs(inputs)
         self.batch_size = _pytree.flatten(self.inputs)[0].shape[0]
@@ -108,7 +109,7 @@ class _Loop:
         shape = (self.batch_size, *row_shape)
         return TensorArray(dtype, 0, dynamic_size=True, clear_after_read=False, element_shape=shape)
 
-    def advance(self, loop_state: Any) -> Any:
+    def advance(self, loop_state: Nest) -> Nest:
         """One step of the cell, one call of `loop_fn`, one emission; returns the next loop state."""
         output, cell_state = self._run_rows()
         time = torch.tensor(self._time + 1)
@@ -126,13 +127,13 @@ class _Loop:
             return loop_state
         return next_loop_state if loop_state is None else _kept(loop_state, next_loop_state)
 
-    def _emit(self, emit: Any) -> None:
+    def _emit(self, emit: Nest) -> None:
         leaves = zip(self.arrays, _pytree.flatten(emit), strict=True)
         # Autocast changes the dtype of what a cell gives; what is emitted keeps the one announced.
         autocast = autocast_on(self._device)
         self.arrays = [array.write(self._time, leaf.to(array.dtype) if autocast else leaf) for array, leaf in leaves]
 
-    def _run_rows(self) -> tuple[Any, Any]:
+    def _run_rows(self) -> tuple[Nest, Nest]:
         """The cell on the rows still running; the others have a zero output and the state they had."""
         running = (~self.finished).nonzero().squeeze(1)
         if len(running) == self.batch_size:
@@ -149,7 +150,7 @@ class _Loop:
         )
         return spread, kept
 
-    def _check_rows(self, what: str, like: Any, value: Any, *, same_shape: bool = False) -> Any:
+    def _check_rows(self, what: str, like: Nest, value: Nest, *, same_shape: bool = False) -> Nest:
         """What `loop_fn` gives, in the structure of `like`, with one row for each sequence."""
         what = f"{what} that `loop_fn` gives"
         value = _pytree.conform(like, value, what)
@@ -191,7 +192,7 @@ class _Loop:
         return flags.expand(self.batch_size)
 
 
-def _first_inputs(inputs: Any) -> Any:
+def _first_inputs(inputs: Nest) -> Nest:
     """The inputs of the first step, which say how many rows there are."""
     leaves = _pytree.flatten(inputs)
     if inputs is None or not leaves or any(_rank(leaf) == 0 for leaf in leaves):
@@ -207,7 +208,7 @@ def _first_inputs(inputs: Any) -> Any:
     return inputs
 
 
-def _kept(loop_state: Any, following: Any) -> Any:
+def _kept(loop_state: Nest, following: Nest) -> Nest:
     """The next loop state, of the structure, the dtypes and the shapes of the one before."""
     following = _pytree.conform(loop_state, following, "the loop state that `loop_fn` gives")
     pairs = zip(_pytree.flatten(loop_state), _pytree.flatten(following), strict=True)
@@ -222,5 +223,5 @@ def _rank(leaf: Any) -> int | None:
     return 0 if isinstance(leaf, float | int) else getattr(leaf, "ndim", None)
 
 
-def _take(tree: Any, rows: Tensor) -> Any:
+def _take(tree: Nest, rows: Tensor) -> Nest:
     return _pytree.map_leaves(lambda leaf: leaf.index_select(0, rows) if is_row_leaf(leaf) else leaf, tree)

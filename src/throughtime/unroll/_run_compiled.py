@@ -1,115 +1,108 @@
-"""The walk through time as one operation, or with `checkpoint_every` as one for each block of steps."""
+"""A compiled unroll: as one operation, or with `checkpoint_every` as one for each chunk of time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from throughtime._pytree import Nest
 from throughtime.backends.gradient_checkpoint import recomputed
 from throughtime.backends.torch_codegen import Env
-from throughtime.layout.pack import Packing
+from throughtime.cells._cell_types import CellLike
+from throughtime.layout.pack import AS_GIVEN, Packing
 from throughtime.layout.step_layout import StepLayout
+from throughtime.layout.time_chunks import TimeChunk, first_steps, time_chunks
 from throughtime.runtime.autograd import UnrollCall, run
-from throughtime.runtime.bound_call import BoundCall
 from throughtime.runtime.forward import Executable
 from throughtime.runtime.rng import RngState
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll._schedule import Schedule
 
 
-def run_compiled(
-    executable: Executable,
-    tensors: Sequence[Tensor],
-    cell: Any,
-    schedule: Schedule,
-    rows: Sequence[Tensor],
-    state: Sequence[Tensor],
-    leading: tuple[int, int] | None,
-    *,
-    all_states: bool,
-    parallel_iterations: int | None,
-    checkpoint_every: int | None,
-    swap_memory: bool,
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Rows [N, ...] of all steps for each output (then each state, with `all_states`); leaves of the final state.
+class CompiledCell(NamedTuple):
+    """A cell, the executable of its structure, and its tensors in the order of the program."""
 
-    With `leading` inputs and outputs have those two axes instead of the one of their rows.
-    """
-    noise = RngState(cell, rows[0].device, is_random=executable.is_random)
-    # What has no rows is given some, all alike, and taken from the first of them, which runs through every step.
+    cell: CellLike
+    executable: Executable
+    tensors: Sequence[Tensor]
+
+
+class Leaves(NamedTuple):
+    """The leaves of outputs, in the format of the inputs; of the final state; of all states, if they were required."""
+
+    outputs: list[Nest]
+    state: list[Tensor]
+    states: list[Nest] | None = None
+
+
+def run_compiled(
+    compiled: CompiledCell,
+    schedule: Schedule,
+    inputs: Sequence[Nest],
+    state: Sequence[Tensor],
+    options: UnrollOptions,
+) -> Leaves:
+    """The unroll of the leaves of the inputs from those of a state."""
+    packing = None
+    if not options.all_states and options.checkpoint_every is None and all(leaf.ndim for leaf in state):
+        packing = schedule.packing(inputs)
+    if packing is None:
+        return _run_packed(compiled, schedule, inputs, state, options)
+    call = _call(compiled, schedule.steps, inputs[0].device, options, packing)
+    return Leaves(*run(call, compiled.tensors, inputs, state))
+
+
+def _run_packed(
+    compiled: CompiledCell,
+    schedule: Schedule,
+    inputs: Sequence[Nest],
+    state: Sequence[Tensor],
+    options: UnrollOptions,
+) -> Leaves:
+    """The same with rows that are packed before the operation and unpacked after it, by torch operations."""
+    steps, executable, tensors = schedule.steps, compiled.executable, compiled.tensors
+    rows = [schedule.rows(leaf) for leaf in inputs]
+    # A state without rows gets some, all equal. Its result is that of the first row, which runs at every step.
     rowless = [place for place, leaf in enumerate(state) if not leaf.ndim]
-    steps = schedule.steps
-    in_one = parallel_iterations is None and checkpoint_every is None and not swap_memory and not rowless
-    order = schedule.order() if in_one and executable.takes_starts and not steps.is_full else None
-    if order is not None:
-        # What the host knows travels with the table of lengths.
-        steps = steps.ordered(order if order.device.type == "cpu" else order.to(rows[0].device))
-    drawn = draw(executable, steps, noise)
-    call = UnrollCall(executable, steps, noise, drawn, parallel_iterations, swap_memory, leading=leading)
-    leaves = schedule.sort(state) if order is None else list(state)
-    if rowless:
-        leaves = [leaf if leaf.ndim else leaf.expand(steps.batch_size) for leaf in leaves]
-    if checkpoint_every is None:
-        outputs, final = run(call, tensors, rows, leaves)
+    cuts_time = options.parallel_iterations is not None or options.checkpoint_every is not None or options.swap_memory
+    in_kernel = executable.takes_starts and not cuts_time and not rowless and not steps.is_full
+    order = schedule.order() if in_kernel else None
+    if order is None:
+        start = schedule.sort(list(state))
     else:
-        outputs, final = _run_blocks(call, cell, tensors, rows, leaves, checkpoint_every)
+        # The kernel reads the state in the order of the batch. An index on the host is copied with the step table.
+        start, steps = list(state), steps.ordered(order if order.device.type == "cpu" else order.to(rows[0].device))
+    start = [leaf if leaf.ndim else leaf.expand(steps.batch_size) for leaf in start] if rowless else start
+    call = _call(compiled, steps, rows[0].device, options, AS_GIVEN)
+    if options.checkpoint_every is None:
+        outputs, final = run(call, tensors, rows, start)
+    else:
+        outputs, final = _run_chunks(call, compiled, rows, start, options.checkpoint_every)
+    count = len(outputs) - (len(final) if options.all_states else 0)
+    outputs, states = outputs[:count], outputs[count:]
     for place in rowless:
         final[place] = final[place][0]
-        if all_states:
-            kept = len(outputs) - len(leaves) + place
-            outputs[kept] = outputs[kept][steps.offset]
-    return outputs, schedule.unsort(final) if order is None else final
+        if options.all_states:
+            states[place] = states[place][steps.offset]
+    final = schedule.unsort(final) if order is None else final
+    every_state = schedule.unpack_states(states, final) if options.all_states else None
+    return Leaves([schedule.restore(leaf) for leaf in outputs], final, every_state)
 
 
-def run_padded(
-    executable: Executable,
-    tensors: Sequence[Tensor],
-    cell: Any,
-    steps: StepLayout,
-    moves: Packing,
-    inputs: Sequence[Tensor],
-    state: Sequence[Tensor],
-    parallel_iterations: int | None,
-    swap_memory: bool,
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The same for padded inputs and outputs [B, T, ...], whose rows the operation itself moves."""
-    noise = RngState(cell, inputs[0].device, is_random=executable.is_random)
-    call = UnrollCall(executable, steps, noise, draw(executable, steps, noise), parallel_iterations, swap_memory, moves)
-    return run(call, tensors, inputs, state)
-
-
-def run_bound(
-    direct: BoundCall,
-    executable: Executable,
-    tensors: Sequence[Tensor],
-    cell: Any,
-    steps: StepLayout,
-    moves: Packing | None,
-    leading: tuple[int, int],
-    inputs: Tensor,
-    state: Sequence[Tensor],
-    *,
-    fresh: bool,
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The same where the forward pass is its kernel; the rows of a `fresh` state are all alike, and nobody has it."""
-    if executable.program.adjoint is not None:
-        noise = RngState(cell, inputs.device, is_random=False)
-        lead = leading if moves is None else None
-        return run(
-            UnrollCall(executable, steps, noise, {}, None, False, moves, direct, lead, fresh), tensors, [inputs], state
-        )
-    if moves is None:
-        state = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in state]
-        return direct.forward(tensors, [inputs], state, steps, leading)[0], list(state)
-    rows, ordered = moves.enter([inputs], () if fresh else state)
-    carried = state if fresh else [leaf.clone(memory_format=torch.contiguous_format) for leaf in ordered]
-    return moves.leave(direct.forward(tensors, rows, carried, steps, None)[0], carried)
+def _call(
+    compiled: CompiledCell, steps: StepLayout, device: torch.device, options: UnrollOptions, packing: Packing
+) -> UnrollCall:
+    executable = compiled.executable
+    noise = RngState(compiled.cell, device, is_random=executable.is_random)
+    drawn = draw(executable, steps, noise)
+    return UnrollCall(executable, steps, packing, noise, drawn, options.parallel_iterations, options.swap_memory)
 
 
 def draw(executable: Executable, steps: StepLayout, noise: RngState) -> Env:
-    """The random numbers of all rows, in the order of time: the same whether sequences lie side by side or steps do."""
+    """The random numbers of all rows, in the order of time: the same for batch-major and time-major sequences."""
     if not executable.program.random.nodes:
         return {}
     drawn = executable.draw(steps.total, noise.generator)
@@ -122,25 +115,26 @@ def draw(executable: Executable, steps: StepLayout, noise: RngState) -> Env:
     }
 
 
-def _run_blocks(
-    call: UnrollCall, cell: Any, tensors: Sequence[Tensor], rows: Sequence[Tensor], state: list[Tensor], size: int
+def _run_chunks(
+    call: UnrollCall, compiled: CompiledCell, rows: Sequence[Tensor], state: list[Tensor], size: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Blocks of steps that keep nothing but the state they start from, and run again in the backward pass."""
-    steps = call.steps
-    pieces: list[tuple[int, list[Tensor]]] = []
+    """Chunks of time that save only their initial state, and are recomputed in the backward pass."""
+    cell, tensors = compiled.cell, compiled.tensors
+    results: list[tuple[int, list[Tensor]]] = []
 
-    def run_block(block: StepLayout, place: slice, *leaves: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def run_chunk(chunk: TimeChunk, *leaves: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         noise = RngState(cell, rows[0].device, is_random=call.executable.is_random)
         first, second = len(tensors), len(tensors) + len(rows)
+        place = chunk.rows or slice(None)
         drawn = {value: tensor[place] if value.has_rows else tensor for value, tensor in call.drawn.items()}
-        here = call._replace(steps=block, noise=noise, drawn=drawn)
+        here = call._replace(steps=chunk.steps, noise=noise, drawn=drawn)
         return run(here, leaves[:first], leaves[first:second], leaves[second:])
 
-    for start in range(0, len(steps.counts), size):
-        block, place = steps.block(start, min(start + size, len(steps.counts)))
-        front = [leaf[: block.batch_size] for leaf in state]
-        outputs, final = recomputed(run_block, cell)(block, place, *tensors, *(leaf[place] for leaf in rows), *front)
-        pieces.append((place.start, outputs))
-        state = [torch.cat([new, old[block.batch_size :]]) for new, old in zip(final, state, strict=True)]
-    ordered = [outputs for _, outputs in sorted(pieces, key=lambda piece: piece[0])]
+    for chunk in time_chunks(call.steps, first_steps(call.steps.counts, most_steps=size)):
+        place, count = chunk.rows or slice(None), chunk.steps.batch_size
+        front = [leaf[:count] for leaf in state]
+        outputs, final = recomputed(run_chunk, cell)(chunk, *tensors, *(leaf[place] for leaf in rows), *front)
+        results.append((place.start or 0, outputs))
+        state = [torch.cat([new, old[count:]]) for new, old in zip(final, state, strict=True)]
+    ordered = [outputs for _, outputs in sorted(results, key=lambda result: result[0])]
     return [torch.cat(parts) for parts in zip(*ordered, strict=True)], state

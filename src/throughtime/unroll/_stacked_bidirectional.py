@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, check_name, problem, type_name
+from throughtime._pytree import Nest
 from throughtime.cells._base import check_cell
-from throughtime.cells._cell_types import BackwardState, Cell, Sequences, State
-from throughtime.unroll._arguments import fit_state, lengths_at_hand
+from throughtime.cells._cell_types import BackwardState, Cell, CellLike, Sequences, State
+from throughtime.unroll._arguments import Lengths, fit_state, lengths_at_hand
 from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._bidirectional import (
     bidirectional_dynamic_rnn,
@@ -28,10 +29,10 @@ def stack_bidirectional_dynamic_rnn(
     cells_fw: Sequence[Cell[State]],
     cells_bw: Sequence[Cell[BackwardState]],
     inputs: Sequences,
-    initial_states_fw: Sequence[Any] | None = None,
-    initial_states_bw: Sequence[Any] | None = None,
+    initial_states_fw: Sequence[Nest] | None = None,
+    initial_states_bw: Sequence[Nest] | None = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     parallel_iterations: int | None = None,
     time_major: bool = False,
     scope: str | None = None,
@@ -41,29 +42,29 @@ def stack_bidirectional_dynamic_rnn(
 def stack_bidirectional_dynamic_rnn(
     cells_fw: Sequence[Any],
     cells_bw: Sequence[Any],
-    inputs: Any,
-    initial_states_fw: Sequence[Any] | None = None,
-    initial_states_bw: Sequence[Any] | None = None,
+    inputs: Nest,
+    initial_states_fw: Sequence[Nest] | None = None,
+    initial_states_bw: Sequence[Nest] | None = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     parallel_iterations: int | None = None,
     time_major: bool = False,
     scope: str | None = None,
     swap_memory: bool = False,
-) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]: ...
-def stack_bidirectional_dynamic_rnn(
+) -> tuple[Nest, tuple[Nest, ...], tuple[Nest, ...]]: ...
+def stack_bidirectional_dynamic_rnn(  # noqa: PLR0913 (TensorFlow's signature)
     cells_fw: Sequence[Any],
     cells_bw: Sequence[Any],
-    inputs: Any,
-    initial_states_fw: Sequence[Any] | None = None,
-    initial_states_bw: Sequence[Any] | None = None,
+    inputs: Nest,
+    initial_states_fw: Sequence[Nest] | None = None,
+    initial_states_bw: Sequence[Nest] | None = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     parallel_iterations: int | None = None,
     time_major: bool = False,
     scope: str | None = None,
     swap_memory: bool = False,
-) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+) -> tuple[Nest, tuple[Nest, ...], tuple[Nest, ...]]:
     """Layers of bidirectional networks, each fed the joined outputs below: `(outputs, states_fw, states_bw)`.
 
     >>> import torch, throughtime as tt
@@ -103,34 +104,34 @@ def stack_bidirectional_dynamic_rnn(
 def stack_bidirectional_rnn(
     cells_fw: Sequence[Cell[State]],
     cells_bw: Sequence[Cell[BackwardState]],
-    inputs: Any,
-    initial_states_fw: Sequence[Any] | None = None,
-    initial_states_bw: Sequence[Any] | None = None,
+    inputs: Nest,
+    initial_states_fw: Sequence[Nest] | None = None,
+    initial_states_bw: Sequence[Nest] | None = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], tuple[State, ...], tuple[BackwardState, ...]]: ...
 @overload
 def stack_bidirectional_rnn(
     cells_fw: Sequence[Any],
     cells_bw: Sequence[Any],
-    inputs: Any,
-    initial_states_fw: Sequence[Any] | None = None,
-    initial_states_bw: Sequence[Any] | None = None,
+    inputs: Nest,
+    initial_states_fw: Sequence[Nest] | None = None,
+    initial_states_bw: Sequence[Nest] | None = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...]]: ...
+) -> tuple[list[Nest], tuple[Nest, ...], tuple[Nest, ...]]: ...
 def stack_bidirectional_rnn(
     cells_fw: Sequence[Any],
     cells_bw: Sequence[Any],
-    inputs: Any,
-    initial_states_fw: Sequence[Any] | None = None,
-    initial_states_bw: Sequence[Any] | None = None,
+    inputs: Nest,
+    initial_states_fw: Sequence[Nest] | None = None,
+    initial_states_bw: Sequence[Nest] | None = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...]]:
+) -> tuple[list[Nest], tuple[Nest, ...], tuple[Nest, ...]]:
     """The same over a list of steps: a list of outputs, the forward states, the backward states.
 
     >>> import torch, throughtime as tt
@@ -161,7 +162,11 @@ def stack_bidirectional_rnn(
 
 
 def _check_layers(
-    form: BatchFormat, inputs: Any, dtype: torch.dtype | None, cells: tuple[Any, Any], initial_states: tuple[Any, Any]
+    form: BatchFormat,
+    inputs: Nest,
+    dtype: torch.dtype | None,
+    cells: tuple[Any, Any],
+    initial_states: tuple[Nest, Nest],
 ) -> list[tuple[Any, Any, Any, Any]]:
     """One (cell_fw, cell_bw, state_fw, state_bw) for each layer, all checked before the first one runs."""
     for way, way_cells in zip(("fw", "bw"), cells, strict=True):
@@ -191,7 +196,7 @@ def _check_cells(name: str, cells: Any) -> None:
         check_cell(f"{name}[{index}]", cell)
 
 
-def _check_states(name: str, form: BatchFormat, inputs: Any, states: Any, cells: Any) -> list[Any]:
+def _check_states(name: str, form: BatchFormat, inputs: Nest, states: Nest, cells: Any) -> list[Nest]:
     """One state (or None) for each layer, in the structure of its cell's."""
     if states is None:
         return [None] * len(cells)
@@ -206,6 +211,6 @@ def _check_states(name: str, form: BatchFormat, inputs: Any, states: Any, cells:
     ]
 
 
-def _check_state(what: str, form: BatchFormat, state: Any, cell: Any, device: torch.device) -> Any:
+def _check_state(what: str, form: BatchFormat, state: Nest, cell: CellLike, device: torch.device) -> Nest:
     _pytree.check_nested(cell.state_size, state, what)
     return fit_state(cell.state_size, state, form.batch_size, device, what)

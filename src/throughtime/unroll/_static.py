@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_name, problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor, check_same_device
 from throughtime.cells._base import check_cell
-from throughtime.cells._cell_types import Cell, State
+from throughtime.cells._cell_types import Cell, CellLike, State
 from throughtime.unroll._arguments import (
+    Lengths,
     check_lengths,
     check_output_dtype,
     check_state,
@@ -24,34 +27,35 @@ from throughtime.unroll._arguments import (
 from throughtime.unroll._batch_format import BatchFormat, open_inputs
 from throughtime.unroll._engine import Unrolled, check_fits, unroll
 from throughtime.unroll._jit_trace import check_not_traced
+from throughtime.unroll._options import UnrollOptions
 
 
 @overload
 def static_rnn(
     cell: Cell[State],
-    inputs: Any,
-    initial_state: Any = None,
+    inputs: Nest,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], State]: ...
 @overload
 def static_rnn(
     cell: Any,
-    inputs: Any,
-    initial_state: Any = None,
+    inputs: Nest,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]: ...
+) -> tuple[list[Nest], Nest]: ...
 def static_rnn(
     cell: Any,
-    inputs: Any,
-    initial_state: Any = None,
+    inputs: Nest,
+    initial_state: Nest = None,
     dtype: torch.dtype | None = None,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Nest], Nest]:
     """Run `cell` over a list of T steps [B, I] (or nests of them): a list of T outputs, and the final state.
 
     The same as `dynamic_rnn` for sequences that are lists; `sequence_length`, `initial_state` and `dtype` mean the
@@ -66,35 +70,33 @@ def static_rnn(
     check_cell("cell", cell)
     scope = check_name("scope", scope) or "rnn"
     form, sequences = open_steps(inputs)
-    result = plan_static(cell, form, sequences, sequence_length, initial_state, dtype)()
+    result = plan_static(cell, form, sequences, sequence_length, initial_state, UnrollOptions(dtype))()
     note_scope(cell, scope)
     return split_steps(result.outputs), result.state
 
 
 def plan_static(
-    cell: Any,
+    cell: CellLike,
     form: BatchFormat,
-    sequences: Any,
-    sequence_length: Any,
-    initial_state: Any,
-    dtype: torch.dtype | None,
-    *,
+    sequences: Nest,
+    sequence_length: Lengths,
+    initial_state: Nest,
+    options: UnrollOptions,
     name: str = "initial_state",
-    reverse: bool = False,
 ) -> Callable[[], Unrolled]:
-    """Check what belongs to one cell and one direction; calling the result runs it."""
+    """Check the arguments of one cell and one direction; calling the result runs it. `name` is that of the state."""
     if sequence_length is not None:
         check_not_traced("an unroll with `sequence_length`", "its lengths")
     lengths = check_lengths(sequence_length, form.batch_size)
     device = _pytree.flatten(sequences)[0].device
-    state = check_state(cell, initial_state, form.batch_size, dtype, device, name)
-    # Only zeros past a length need a dtype; without lengths the outputs are what the cell gives.
-    output_dtype = None if lengths is None and dtype is None else check_output_dtype(dtype, state)
+    state = check_state(cell, initial_state, form.batch_size, options.dtype, device, name)
+    # Only zeros past a length need a dtype; without lengths the outputs are what the cell returns.
+    dtype = None if lengths is None and options.dtype is None else check_output_dtype(options.dtype, state)
     check_fits(cell, form, sequences, state)
-    return partial(unroll, cell, form, sequences, lengths, state, output_dtype, reverse=reverse)
+    return partial(unroll, cell, form, sequences, lengths, state, replace(options, dtype=dtype))
 
 
-def open_steps(inputs: Any) -> tuple[BatchFormat, Any]:
+def open_steps(inputs: Nest) -> tuple[BatchFormat, Nest]:
     """A list of steps as time-major sequences [T, B, ...]."""
     if not _pytree.is_nest(inputs) or isinstance(inputs, dict):
         raise TypeError(
@@ -140,7 +142,7 @@ def _stack(steps: tuple[Any, ...]) -> Tensor:
     return torch.stack(tensors)
 
 
-def split_steps(sequences: Any) -> list[Any]:
+def split_steps(sequences: Nest) -> list[Nest]:
     """Time-major sequences as a list of steps."""
     leaves = [leaf.unbind(0) for leaf in _pytree.flatten(sequences)]
     return [_pytree.pack_as(sequences, step) for step in zip(*leaves, strict=True)]
@@ -149,29 +151,29 @@ def split_steps(sequences: Any) -> list[Any]:
 @overload
 def static_state_saving_rnn(
     cell: Cell[State],
-    inputs: Any,
+    inputs: Nest,
     state_saver: Any,
     state_name: Any,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
 ) -> tuple[list[Tensor], State]: ...
 @overload
 def static_state_saving_rnn(
     cell: Any,
-    inputs: Any,
+    inputs: Nest,
     state_saver: Any,
     state_name: Any,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]: ...
+) -> tuple[list[Nest], Nest]: ...
 def static_state_saving_rnn(
     cell: Any,
-    inputs: Any,
+    inputs: Nest,
     state_saver: Any,
     state_name: Any,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     scope: str | None = None,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Nest], Nest]:
     """`static_rnn` from the state `state_saver.state(name)`; the final one goes to its `save_state(name, value)`.
 
     `state_name` is a name, or a nest of names, one for each tensor of the state: for carrying a state between the

@@ -237,7 +237,7 @@ class TensorArray:
         return torch.zeros(shape, dtype=self.dtype, device=self._device())
 
     def _device(self) -> torch.device | None:
-        """Zeros go where the first element lies."""
+        """Zeros are made on the device of the first element."""
         return next((value.device for value, _ in self._slots.values.values()), None)
 
     def _stacked(self, places: list[int]) -> Tensor:

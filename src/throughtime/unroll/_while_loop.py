@@ -12,6 +12,7 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_callable, check_flag, check_positive_int, problem, shape_of, type_name
+from throughtime._pytree import Nest
 from throughtime._tensors import as_tensor
 from throughtime.cells._copies import call_on_copies
 from throughtime.runtime.offload.tensor_pages import swapping
@@ -20,18 +21,18 @@ from throughtime.unroll._jit_trace import check_not_traced
 from throughtime.unroll._tensor_array import TensorArray
 
 
-def while_loop(
+def while_loop(  # noqa: PLR0913 (TensorFlow's signature)
     cond: Callable[..., Any],
     body: Callable[..., Any],
-    loop_vars: Any,
+    loop_vars: Nest,
     parallel_iterations: int | None = 10,
     back_prop: bool = True,
     swap_memory: bool = False,
     maximum_iterations: int | Tensor | None = None,
     *,
-    shape_invariants: Any = None,
+    shape_invariants: Nest = None,
     return_same_structure: bool = False,
-) -> Any:
+) -> Nest:
     """Repeat `loop_vars = body(*loop_vars)` while `cond(*loop_vars)` holds.
 
     A variable keeps its structure, dtype and shape; `shape_invariants`, in the structure of `loop_vars` with a list
@@ -64,7 +65,7 @@ def while_loop(
     return _pytree.children(variables)[0] if alone else variables
 
 
-def _open_variables(loop_vars: Any) -> Any:
+def _open_variables(loop_vars: Nest) -> Nest:
     """The loop variables as a structure of tensors (and TensorArrays); a lone tensor is a structure of one."""
     if not _pytree.is_nest(loop_vars):
         loop_vars = [loop_vars] if loop_vars is not None else []
@@ -86,7 +87,7 @@ def _as_variable(leaf: Any) -> Any:
     return leaf if isinstance(leaf, TensorArray) else as_tensor("loop_vars", leaf)
 
 
-def _open_invariants(variables: Any, shape_invariants: Any) -> list[tuple[int | None, ...] | None]:
+def _open_invariants(variables: Nest, shape_invariants: Nest) -> list[tuple[int | None, ...] | None]:
     """For each leaf the dimensions it must keep, None for one that may change."""
     leaves = _pytree.flatten(variables)
     fixed: list[Any] = [shape_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
@@ -137,7 +138,7 @@ def _holds(condition: Any) -> bool:
     return bool(tensor)
 
 
-def _next_variables(body: Callable[..., Any], variables: Any, invariants: list[tuple[int | None, ...] | None]) -> Any:
+def _next_variables(body: Callable[..., Any], variables: Nest, invariants: list[tuple[int | None, ...] | None]) -> Nest:
     result = call_on_copies(body, *_pytree.children(variables))
     # One loop variable may come back by itself.
     bare = not isinstance(result, list | tuple) or len(result) != 1

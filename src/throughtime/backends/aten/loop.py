@@ -1,4 +1,4 @@
-"""The loop of a program run with torch operations: for any cell that can be traced. On a GPU, as CUDA graphs."""
+"""The loop of a program in torch operations, for any cell that can be traced; on a GPU as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from throughtime.backends import triton
 from throughtime.backends.aten.chunk_buffers import StepCode
 from throughtime.backends.aten.cuda_graphs import GraphedLoop
 from throughtime.backends.loop_backend import LoopBackend
-from throughtime.backends.torch_codegen import Env, SectionFunction
+from throughtime.backends.torch_codegen import Env, Generators, SectionFunction
 from throughtime.compiler import Loop, Value
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout
 
 
 class AtenLoop(LoopBackend):
-    """A loop, one call of a generated function a step."""
+    """A loop that calls a generated function at every step."""
 
     def __init__(self, loop: Loop, *, on_gpu: bool = False) -> None:
         self._loop = loop
         self.on_gpu = on_gpu
         self.takes = loop.reads
         self._function = SectionFunction(loop.name, loop.nodes, [*loop.stored, *(after for _, after in loop.carried)])
-        # `gives` has each value once; results are wanted for every place.
+        # `gives` has each value once; every index of the results needs one.
         places = {value: index for index, value in enumerate(self._function.gives)}
         self._kept = [places[value] for value in loop.stored]
         left = [places[after] for _, after in loop.carried]
-        # What no step changes is read where it lies.
+        # Loop-invariant states are read in place.
         self._moving = [index for index, (before, after) in enumerate(loop.carried) if before is not after]
         self._left = [left[index] for index in self._moving]
         self._replays = GraphedLoop(StepCode(loop, self._function, self._kept, left))
 
     @property
     def source(self) -> str:
-        """A step, for people: with fused kernels on a GPU."""
+        """The generated code of a step; on a GPU with fused kernels."""
         return self._replays.source if self.on_gpu and triton.has_triton() else self._function.source
 
     def unsupported_reason(self, device: torch.device, *, must: bool) -> str | None:
-        """Why a GPU would have to be told of every step anew, if it would, and that is slow."""
+        """Why steps cannot be captured in CUDA graphs on a GPU, which makes the loop slow."""
         if must or device.type != "cuda" or self._replays.refusal is None:
             return None
         return f"{self._replays.refusal}; step by step from Python it is not faster than the reference"
 
     def seconds(self, rows: int, device: torch.device) -> float | None:
-        """What a step of so many rows should take on a GPU; None if it cannot be told."""
+        """The estimated time of a step of `rows` rows on a GPU; None if there is no estimate."""
         return None if self._replays.refusal is not None else self._replays.seconds(rows, device)
 
     def run(
@@ -57,12 +57,11 @@ class AtenLoop(LoopBackend):
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: StepLayout,
-        generators: Any,
+        generators: Generators | None,
         starts: Sequence[Tensor] | None = None,
     ) -> None:
-        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         if not carried:
-            # Nothing recurs, so nothing was left in the loop.
+            # Nothing is recurrent, so the loop is empty.
             return
         longest = self._replays.longest(steps, carried[0].device)
         if longest:
@@ -93,7 +92,7 @@ class AtenLoop(LoopBackend):
     def _arguments(
         self, env: Env, lagged: LaggedStreams, carried: Sequence[Tensor], steps: StepLayout
     ) -> tuple[list[Any], list[tuple[int, int]], list[tuple[int, Sequence[Tensor]]]]:
-        """The arguments of a step, and at which places they are what is carried, or differ from step to step."""
+        """The arguments of a step, and the indices of those that are carried or differ from step to step."""
         arguments: list[Any] = [None] * len(self._function.takes)
         carried_at: list[tuple[int, int]] = []
         streamed: list[tuple[int, Sequence[Tensor]]] = []
@@ -115,13 +114,13 @@ class AtenLoop(LoopBackend):
 
 
 def _lagged_parts(stream: Tensor, initial: Tensor, steps: StepLayout) -> list[Tensor]:
-    """For each step the rows of the step before."""
+    """For each step the rows of the previous step."""
     pieces = [initial, *steps.split(stream)]
     return [piece if len(piece) == count else piece[:count] for piece, count in zip(pieces, steps.counts, strict=False)]
 
 
 def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, wanted: int) -> list[Tensor]:
-    """What is carried, for the rows of the next step: rows that end are set aside, rows that begin join."""
+    """The carried state for the rows of the next step: rows that end are stored, rows that begin are appended."""
     if wanted == rows:
         return current
     if wanted < rows:
@@ -135,10 +134,10 @@ def _with_rows(current: list[Tensor], carried: Sequence[Tensor], rows: int, want
 
 
 def _put(stream: Tensor, value: Value, pieces: list[Tensor], steps: StepLayout) -> None:
-    """The rows of each step into their places."""
+    """Write the rows of each step to their positions."""
     rows = [value.rows_first(piece) for piece in pieces]
     if steps.starts[0]:
-        # Sequences are walked from their ends.
+        # Sequences run from their ends.
         rows.reverse()
     if steps.row_stride == 1:
         torch.cat(rows, out=stream)

@@ -76,7 +76,7 @@ class LoopKernel:
         library = load(emit_kernel(self._plan, self._host, joint=True))
         return self._code._replace(function=library.function("loop", ctypes.c_void_p), address=library.address("loop"))
 
-    def run(
+    def run(  # noqa: PLR0913 (one for each kind of buffer)
         self,
         streams: Sequence[Tensor],
         lagged: Sequence[tuple[Tensor, Tensor]],

@@ -1,19 +1,18 @@
-"""A loop of a program on the kernel backend: tensors for its streams, constants and matrices."""
+"""A loop of a program on the CPU backend: the tensors of its streams, constants and matrices."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from throughtime.backends.cpu import bound_backward, bound_call, support
 from throughtime.backends.cpu import compile as cpu_compile
-from throughtime.backends.cpu import support
-from throughtime.backends.loop_backend import LoopBackend
-from throughtime.backends.torch_codegen import Env
+from throughtime.backends.loop_backend import BackwardPass, BoundBackward, BoundCall, ForwardPass, LoopBackend
+from throughtime.backends.torch_codegen import Env, Generators
 from throughtime.compiler import Loop, Lowered, Node, Program, Row, Section, Uncompilable, Value, is_lowerable
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout
@@ -21,9 +20,10 @@ from throughtime.native.caching_allocator import as_contiguous
 
 
 def lower(program: Program) -> list[Lowered | str]:
-    """The loops of a program as the kernel backend takes them, or why it does not.
+    """The loops of a program lowered for the CPU backend, or why it does not support them.
 
-    What nobody but a loop wants of the work before it the kernel does itself, a few steps at a time.
+    Nodes before the loop whose results only the loop reads become part of the kernel, which computes them for a few
+    steps at a time.
     """
     adjoint = program.adjoint
     wanted = [*program.outputs, *program.after.takes, *program.saved]
@@ -35,7 +35,7 @@ def lower(program: Program) -> list[Lowered | str]:
 
 
 def _lower(loop: Loop, lagged: Sequence[Value], before: Section, wanted: Iterable[Value]) -> Lowered | str:
-    ahead = _for_the_loop_alone(before, set(wanted), set(lagged))
+    ahead = _read_by_loop_only(before, set(wanted), set(lagged))
     try:
         lowered = Lowered(loop, set(lagged))
     except Uncompilable as refusal:
@@ -45,7 +45,7 @@ def _lower(loop: Loop, lagged: Sequence[Value], before: Section, wanted: Iterabl
     )
 
 
-def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value]) -> list[Node]:
+def _read_by_loop_only(before: Section, wanted: set[Value], lagged: set[Value]) -> list[Node]:
     nodes: list[Node] = []
     for node in reversed(before.nodes):
         if is_lowerable(node) and wanted.isdisjoint(node.results) and lagged.isdisjoint(node.values):
@@ -56,7 +56,7 @@ def _for_the_loop_alone(before: Section, wanted: set[Value], lagged: set[Value])
 
 
 def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Sequence[Node]) -> Lowered:
-    """The same loop with what runs ahead of it, if the kernel can run that."""
+    """The same loop with the nodes that run ahead of it, if the kernel supports them."""
     rest, views = _without_views(ahead)
     for nodes, outside in (([*views, *loop.nodes], rest), (loop.nodes, ahead)):
         with contextlib.suppress(Uncompilable):
@@ -67,7 +67,7 @@ def _with_ahead(lowered: Lowered, loop: Loop, lagged: Sequence[Value], ahead: Se
 
 
 def _without_views(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """What runs ahead without the views that it ends in, and those: a loop finds features where they lie."""
+    """The nodes ahead without the views that they end in, and those views: the loop reads features in place."""
     used: set[Value] = set()
     rest, ends = list[Node](), list[Node]()
     for node in reversed(ahead):
@@ -80,7 +80,7 @@ def _without_views(ahead: Sequence[Node]) -> tuple[list[Node], list[Node]]:
 
 
 class CpuLoop(LoopBackend):
-    """A loop as one call of a compiled kernel. `ahead` is what the kernel does ahead of the loop, too."""
+    """A loop as one call of a compiled kernel."""
 
     by_kernels = True
 
@@ -97,10 +97,6 @@ class CpuLoop(LoopBackend):
         self.takes = [*self.streams, *self.matrices, *(c for c in self.constants if isinstance(c, Value))]
 
     def overwritten(self, free: Iterable[Value], visible: set[Value]) -> list[Value | None]:
-        """For each value that is stored, one of the `free` streams whose place it can take.
-
-        What is `visible` outside needs memory of its own.
-        """
         left = [value for value in free if value in self._own and self.streams.count(value) == 1 and not value.row_axis]
         found: list[Value | None] = []
         for index, stored in enumerate(self._stored):
@@ -111,8 +107,15 @@ class CpuLoop(LoopBackend):
 
     @property
     def source(self) -> str:
-        """The kernel, for people."""
         return self.kernel.source
+
+    def bind(self, forward: ForwardPass, steps: StepLayout, tensors: Sequence[Tensor]) -> BoundCall | None:
+        return bound_call.bind(self, forward, steps, tensors)
+
+    def bind_backward(
+        self, backward: BackwardPass, tensors: Sequence[Tensor], required: tuple[bool, ...]
+    ) -> BoundBackward | None:
+        return bound_backward.bind(self, backward, tensors, required)
 
     def run(
         self,
@@ -121,10 +124,9 @@ class CpuLoop(LoopBackend):
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: StepLayout,
-        generators: Any,
+        generators: Generators | None,
         starts: Sequence[Tensor] | None = None,
     ) -> None:
-        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] change in place."""
         self.kernel.run(
             [as_contiguous(value.rows_first(env[value])) for value in self.streams],
             [

@@ -1,10 +1,9 @@
-"""A loop of a program on the GPU backend: tensors for its streams, constants and matrices."""
+"""A loop of a program on the GPU backend: the tensors of its streams, constants and matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,28 +11,28 @@ from torch import Tensor
 from throughtime._errors import problem
 from throughtime.backends import triton
 from throughtime.backends.loop_backend import LoopBackend
-from throughtime.backends.torch_codegen import Env
+from throughtime.backends.torch_codegen import Env, Generators
 from throughtime.compiler import Loop, Lowered, Uncompilable, Value
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout
 
 
 def unsupported_reason(device: torch.device) -> str | None:
-    """Why this backend is not for a device, or None."""
+    """Why this backend does not support a device, or None."""
     if device.type == "cuda" or triton.is_interpreted():
         return None
     return f"it is for CUDA devices, and the tensors are on {device}"
 
 
 def lower(loop: Loop, lagged: Sequence[Value]) -> Lowered | str:
-    """The loop as the GPU backend takes it, or why it does not."""
+    """The loop lowered for the GPU backend, or why it does not support it."""
     try:
         lowered = Lowered(loop, set(lagged))
     except Uncompilable as reason:
         return str(reason)
-    turned = next((value for value in (*lowered.streams, *loop.stored) if value.row_axis), None)
-    if turned is not None:
-        return f"the rows of {turned.name} do not come first"
+    transposed = next((value for value in (*lowered.streams, *loop.stored) if value.row_axis), None)
+    if transposed is not None:
+        return f"the rows of {transposed.name} do not come first"
     return triton.unsupported_reason(lowered.program) or lowered
 
 
@@ -53,20 +52,19 @@ class TritonLoop(LoopBackend):
         return self._kernel.unfit(device)
 
     def seconds(self, rows: int, device: torch.device) -> float:
-        """What a step of a dense batch should take."""
+        """The estimated time of a step of a dense batch."""
         return self._kernel.seconds(rows, device)
 
     def ranked_seconds(self, rows: int, device: torch.device) -> float:
-        """The same as the rule for geometries has it, which says rather too much: for comparisons with a margin."""
+        """The estimate of the tiling rule, which is rather high: for comparisons with a margin."""
         return self._kernel.seconds(rows, device, ranked=True)
 
     def held(self) -> AbstractContextManager[None]:
-        """Within this, matrices are packed for the kernel once, however often it is launched."""
+        """A context in which matrices are packed for the kernel once for all launches."""
         return self._kernel.held()
 
     @property
     def source(self) -> str:
-        """The kernel, for people."""
         return self._kernel.source
 
     def run(
@@ -76,13 +74,9 @@ class TritonLoop(LoopBackend):
         carried: Sequence[Tensor],
         stored: Sequence[Tensor],
         steps: StepLayout,
-        generators: Any,
+        generators: Generators | None,
         starts: Sequence[Tensor] | None = None,
     ) -> None:
-        """Walk through all steps; `carried` [B, ...] and `stored` [N, ...] are written to.
-
-        The walk begins with `starts` if they are given, and then nobody reads what `carried` was.
-        """
         device = carried[0].device
         begin = carried if starts is None else [_flat(start) for start in starts]
         if device.type == "cuda" and device.index != torch.cuda.current_device():
@@ -118,7 +112,7 @@ class TritonLoop(LoopBackend):
                 steps,
             )
         except triton.NoTilingError as reason:
-            # The compiler has made larger kernels than the rule expected; from now on the choice knows.
+            # The compiled kernels are larger than the rule expected; later calls select another backend.
             what = "the kernels of this cell do not fit this GPU"
             fix = 'Call again: the engine now takes another backend, as `tt.backend("aten")` does.'
             expected = "a kernel whose blocks are all on the GPU at once"
@@ -126,10 +120,10 @@ class TritonLoop(LoopBackend):
 
 
 def _flat(stream: Tensor) -> Tensor:
-    """Rows side by side in memory, with their signs."""
+    """A contiguous tensor without the negative bit."""
     return _signed(stream).contiguous()
 
 
 def _signed(tensor: Tensor) -> Tensor:
-    """A tensor whose signs do not wait until somebody reads it: kernels read memory."""
+    """A tensor without the negative bit: kernels read raw memory, and torch negates lazily."""
     return tensor.resolve_neg() if tensor.is_neg() else tensor

@@ -14,7 +14,7 @@ from throughtime.cli._user_errors import refuse
 WIDEST_BEAM = 1_000
 
 
-def decode(
+def decode(  # noqa: PLR0913 (options of the command)
     context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a model that writes.")],
     texts: Annotated[

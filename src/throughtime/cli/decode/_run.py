@@ -27,7 +27,7 @@ SHOWN = 16
 FOR_ONE_ONLY = {GENERATE: ("length", "samples", "temperature", "top_k", "top_p"), TRANSLATE: ("beam", "best")}
 
 
-def write(
+def write(  # noqa: PLR0913 (options of the command)
     run: Path,
     texts: list[str],
     length: int,

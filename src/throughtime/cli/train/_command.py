@@ -11,7 +11,7 @@ from throughtime.cli._options import Columns, split_names
 from throughtime.cli._user_errors import refuse
 
 
-def train(
+def train(  # noqa: PLR0913 (options of the command)
     file: Annotated[
         Path | None,
         typer.Argument(

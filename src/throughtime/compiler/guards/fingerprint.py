@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from throughtime.compiler.guards.object_ids import serial_number
+from throughtime._object_registry import object_number
 from throughtime.compiler.guards.reachable_globals import global_names, is_installed, named_by
 
 _EMPTY_CELL = types.CellType()
@@ -200,8 +200,8 @@ class CellFingerprint:
             # No step computes with it, or the cell is refused: it may differ from call to call.
             parts.append((type(value), value.shape, value.dtype, value.device, value.requires_grad))
         else:
-            number = serial_number(value)
-            # Random generators: the tracer compares their states.
+            number = object_number(value)
+            # Those that draw random numbers are asked for their state.
             if number is None or is_generator(value):
                 self.referenced.append(value)
             parts.append((type(value), id(value) if number is None else number))

@@ -91,7 +91,7 @@ def _by_slots(x: Tensor, weights: Tensor, axis: int) -> Tensor:
     return product.reshape(*others, rows, width).movedim(-2, axis)
 
 
-def multi_head_attention_forward(
+def multi_head_attention_forward(  # noqa: PLR0913 (torch's signature)
     query: Tensor,
     key: Tensor,
     value: Tensor,

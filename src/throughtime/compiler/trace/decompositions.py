@@ -226,7 +226,7 @@ def _group_norm(
     return y if bias is None else y + bias.view(shape), mean.view(n, groups), rstd.view(n, groups)
 
 
-def _group_norm_backward(
+def _group_norm_backward(  # noqa: PLR0913 (aten's signature)
     d: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, n: int, c: int, size: int, groups: int, mask: Any
 ) -> Any:
     shape, parts = [1, -1, *[1] * (x.ndim - 2)], [n, groups, c // groups * size]

@@ -1,7 +1,7 @@
-"""Nodes of a step, run for all rows of a block: products are torch's, and what is pointwise is in fused kernels.
+"""Nodes of a step, run for all rows of a chunk: matmuls by torch, pointwise nodes in fused kernels.
 
-`AtOnce` is for what no step waits for. `Walk` is for what goes from step to step without a product: one kernel walks
-through them all.
+`BatchedNodes` are independent of the recurrence. `ElementwiseScan` is a recurrence without matmuls: one kernel runs all
+steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from throughtime.native.caching_allocator import as_contiguous
 
 
 class BatchedNodes:
-    """Nodes that run for all rows at once. `gives` is what they add to an environment, `takes` what they find in it."""
+    """Nodes that run for all rows together. They read `takes` from an environment and add `gives` to it."""
 
     def __init__(self, nodes: Sequence[Node], gives: Sequence[Value], *, on_gpu: bool) -> None:
         self.gives = list(dict.fromkeys(gives))
@@ -42,11 +42,11 @@ class BatchedNodes:
 
     @property
     def source(self) -> str:
-        """All parts, for people."""
+        """The generated code of all parts."""
         return "\n\n".join(part.source for part in self._parts)
 
     def run(self, rows: int, env: Env) -> None:
-        """Run on values from `env`, and add what is wanted of them."""
+        """Run on values from `env`, and add the results."""
         local = dict(env)
         for part, dead in zip(self._parts, self._dead, strict=True):
             part.run(rows, local)
@@ -63,7 +63,7 @@ def _part(part: Part, gives: list[Value]) -> _Kernel | SectionFunction:
 
 
 class _Kernel:
-    """A group as a kernel over all rows."""
+    """A fusion group as a kernel over all rows."""
 
     def __init__(self, group: FusionGroup) -> None:
         lowered = group.lowered()
@@ -74,14 +74,14 @@ class _Kernel:
         self.source = self._kernel.source
 
     def run(self, rows: int, env: Env) -> None:
-        """Take from `env` and add to it."""
-        given = [_room(value, rows, device_of(env)) for value in self._gives]
+        """Run on values from `env`, and add the results."""
+        given = [_buffer(value, rows, device_of(env)) for value in self._gives]
         self._kernel(given[0], [as_contiguous(env[value]) for value in self._takes], given, rows)
         env.update(zip(self._gives, given, strict=True))
 
 
 class ElementwiseScan:
-    """Nodes that lead from step to step without a product; `carried` pairs what a step finds with what it leaves."""
+    """Nodes of a recurrence without matmuls; `carried` pairs the state before a step with the state after it."""
 
     def __init__(self, nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], gives: Sequence[Value]) -> None:
         self.gives = list(dict.fromkeys(gives))
@@ -108,11 +108,11 @@ class ElementwiseScan:
         return triton.elementwise_unsupported_reason(lowered.program)
 
     def run(self, env: Env, starts: Sequence[Tensor], steps: StepLayout) -> None:
-        """Take from `env` and from the states that the first step finds, and add to it."""
+        """Run on values from `env` and the initial states, and add the results."""
         streams, constants = (
             [as_contiguous(env[value]) for value in values] for values in (self._streams, self._constants)
         )
-        given = [_room(value, steps.total, starts[0].device) for value in self.gives]
+        given = [_buffer(value, steps.total, starts[0].device) for value in self.gives]
         self._kernel.run(streams, constants, [as_contiguous(start) for start in starts], given, steps)
         env.update(zip(self.gives, given, strict=True))
 
@@ -121,11 +121,11 @@ def _lowered(nodes: Sequence[Node], carried: Sequence[tuple[Value, Value]], give
     return Lowered(Loop("walk", list(nodes), False, list(carried), list(gives)), set())
 
 
-def _room(value: Value, rows: int, device: torch.device) -> Tensor:
-    """Memory for a value of so many rows."""
+def _buffer(value: Value, rows: int, device: torch.device) -> Tensor:
+    """A buffer for a value with `rows` rows."""
     return torch.empty(value.sized(rows), dtype=value.dtype, device=device)
 
 
 def device_of(env: Env) -> torch.device:
-    """Where rows are. A tensor without dimensions may be on a CPU, beside others that are not."""
+    """The device of the rows. A tensor without dimensions may be on a CPU while the others are not."""
     return next(tensor.device for tensor in env.values() if tensor.ndim)

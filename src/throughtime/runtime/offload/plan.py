@@ -1,9 +1,9 @@
-"""What blocks of steps keep for the backward pass when memory is swapped.
+"""The offload plan: what each chunk of time saves for the backward pass with `swap_memory`.
 
-There are two kinds of blocks. One sends to the host what it takes a matrix product to find, and finds the rest again
-from that. The other sends next to nothing and repeats the products as well: more work for the device, but a fraction of
-the bytes for the bus. Both kinds take turns, so that neither the bus nor the device has to wait for the other. The last
-blocks stay on the device.
+There are two kinds of chunks. One sends to the host the values that only a matmul computes, and recomputes the rest
+from them. The other sends almost nothing and recomputes the matmuls too: more work for the device, but a fraction of
+the bytes. Both kinds alternate, so that neither the PCIe link nor the device waits for the other. The last chunks stay
+on the device.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from throughtime.backends.torch_codegen import Env
 from throughtime.compiler import Node, Program, Value
 from throughtime.compiler.ir.costs import product_flops
 from throughtime.layout.step_layout import StepLayout
+from throughtime.layout.time_chunks import first_steps
 from throughtime.runtime.offload.recompute import Recompute, light_ones
 from throughtime.runtime.offload.transfers import OffloadQueue, is_apart, prefetch, settle
 
@@ -36,7 +37,7 @@ ENOUGH_BYTES = 192 * 2**20
 the bus."""
 
 ENOUGH_BLOCKS = 16
-"""Between these, a walk has so many blocks if the bus is slower: while the first one is computed it is idle."""
+"""Between these limits, the number of chunks if the PCIe link is slower: it is idle while the first one is computed."""
 
 RESIDENT_BYTES = 256 * 2**20
 """The last block stays on the device, and those before it as long as they need less than this together: they are needed
@@ -48,24 +49,23 @@ who computes something again."""
 
 
 class SaveSet(NamedTuple):
-    """What a block keeps on the host, and how the rest of what its backward pass needs is found from that."""
+    """The values that a chunk saves on the host, and how the rest is recomputed from them."""
 
     values: list[Value]
     again: Recompute | None
 
     @property
     def row_bytes(self) -> int:
-        """What it keeps of a row of a step, in bytes."""
+        """The saved bytes of one row."""
         return _row_bytes(self.values)
 
 
 class OffloadPlanner:
-    """What blocks keep of what the backward pass of a program needs.
+    """What the chunks of a program save for its backward pass.
 
-    `stays` is there for all steps anyway: outputs, random numbers, what has no rows. Of the rest a block keeps `most`,
-    all that only a product would lead to, or the `least`, what not even a product leads to. `starts` are the states, by
-    their place, that a block keeps as they were at its first step. `loops` are the compiled loops of the program,
-    forward and backward.
+    `stays` is resident for all steps: outputs, random numbers, values without rows. Of the rest a chunk saves either
+    `most`, everything that takes a matmul to recompute, or the `least`, what cannot be recomputed at all. `starts` are
+    the indices of states that a chunk saves as of its first step. `loops` are the compiled loops, forward and backward.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class OffloadPlanner:
         self._rest = rest = [value for value in kept if value not in set(self.stays)]
         self.row_bytes = _row_bytes(rest)
         self.most = self.least = SaveSet(rest, None)
-        # What is drawn within a step would be something else the second time.
+        # Random numbers that a step draws would differ in a recomputation.
         if not is_random:
             states = {*program.state, *program.new_state}
             there = {*program.inputs, *program.random.gives, *program.invariant.gives, *self.stays, *states}
@@ -95,28 +95,28 @@ class OffloadPlanner:
         self.starts = sorted({*lagged, *(index for one in again for index in one.states)})
 
     def _level(self, wanted: set[Value], *, light: bool) -> SaveSet:
-        """A block that keeps neither what is wanted nor states that a walk finds, as long as there is a way to them."""
+        """The save set without the required values and the states that a scan recomputes, where that is possible."""
         program, rest = self._program, self._rest
 
-        def again(walked: Sequence[int]) -> Recompute | None:
-            without = wanted | {program.new_state[index] for index in walked}
+        def recompute(scanned: Sequence[int]) -> Recompute | None:
+            without = wanted | {program.new_state[index] for index in scanned}
             there = {*self.stays, *(value for value in rest if value not in without)}
             found = [value for value in rest if value in without]
-            return Recompute.of(program, there, found, walked, on_gpu=self._on_gpu, light=light)
+            return Recompute.of(program, there, found, scanned, on_gpu=self._on_gpu, light=light)
 
-        best, walked = again([]), list[int]()
+        best, scanned = recompute([]), list[int]()
         if self._on_gpu:
-            # A state that nobody keeps may still be needed on the way to others.
+            # A state that is not saved may still be needed to recompute others.
             unknown = [index for index, new in enumerate(program.new_state) if new in rest or best is None]
-            # All of them if that is possible, or else one after another.
+            # All of them if that is possible, otherwise one by one.
             for attempt in ([*unknown], *([index] for index in unknown)):
-                found = None if set(walked).issuperset(attempt) else again(sorted({*walked, *attempt}))
+                found = None if set(scanned).issuperset(attempt) else recompute(sorted({*scanned, *attempt}))
                 if found is not None:
-                    best, walked = found, sorted({*walked, *attempt})
+                    best, scanned = found, sorted({*scanned, *attempt})
         return SaveSet(rest if best is None else [value for value in rest if value not in best.gives], best)
 
     def plan(self, steps: StepLayout, most: int | None, device: torch.device) -> OffloadedChunks | None:
-        """The blocks of a walk, of so many steps at `most`; None if so little is kept that all of it can stay."""
+        """The chunks of an unroll, of at `most` this number of steps; None if all saved values can stay resident."""
         smallest = min(BLOCK_BYTES, ENOUGH_BYTES)
         small = steps.total * self.row_bytes <= RESIDENT_BYTES + smallest
         if small or steps.row_stride != 1 or not is_apart(device) or _is_captured(device):
@@ -125,9 +125,9 @@ class OffloadPlanner:
         nbytes = (
             min(BLOCK_BYTES, max(smallest, steps.total * self.row_bytes // ENOUGH_BLOCKS)) if share < 1 else smallest
         )
-        # A power of two: pinned memory is given out in such pieces.
+        # A power of two, as the allocator of pinned memory rounds up to one.
         rows = 1 << max(0, (nbytes // self.row_bytes).bit_length() - 1)
-        firsts = cut(steps.counts, rows, most)
+        firsts = first_steps(steps.counts, most_steps=most, most_rows=rows)
         resident, held = len(firsts) - 1, sum(steps.counts[firsts[-1] :])
         for first, last in reversed(list(itertools.pairwise(firsts))):
             held += sum(steps.counts[first:last])
@@ -137,11 +137,11 @@ class OffloadPlanner:
         return OffloadedChunks(self, device, firsts, resident, share, is_dense=steps.is_full)
 
     def share_sent(self, rows: float, device: torch.device) -> float:
-        """The share of blocks that keep most, for steps of so many rows: what the bus carries in the meantime."""
+        """The share of chunks that save most, for steps of `rows` rows: what the PCIe link carries in the meantime."""
         loop = self.loops[0].seconds(math.ceil(rows), device) if self._on_gpu else None
         least, most = (rows * level.row_bytes / BUS_BYTES for level in (self.least, self.most))
         again = 0.0 if self.least.again is None else rows * _seconds(self.least.again.products)
-        # Steps that are not recorded are slower than any bus, and exact products may be.
+        # Steps outside of CUDA graphs are slower than the PCIe link, and float32 matmuls may be.
         if loop is None or most - least <= again or most <= least:
             return 1.0
         outside = [*self._program.before.nodes, *self._program.after.nodes]
@@ -150,7 +150,7 @@ class OffloadPlanner:
 
 
 def _is_captured(device: torch.device) -> bool:
-    """Whether a CUDA graph is being captured: it has its memory to itself, and can have none of the host's."""
+    """Whether a CUDA graph is being captured: it cannot allocate pinned host memory."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -165,20 +165,8 @@ def _seconds(nodes: Iterable[Node]) -> float:
     return sum(product_flops(node) / rates.get(node.results[0].dtype, EXACT_FLOPS) for node in nodes)
 
 
-def cut(counts: Sequence[int], rows: int, most: int | None) -> list[int]:
-    """The first steps of blocks of at most so many rows, and at `most` so many steps; a block has at least one."""
-    firsts: list[int] = []
-    held = 0
-    for step, count in enumerate(counts):
-        if not firsts or held + count > rows or (most is not None and step - firsts[-1] >= most):
-            firsts.append(step)
-            held = 0
-        held += count
-    return firsts
-
-
 class OffloadedChunks:
-    """What the blocks of one walk have kept. `firsts` are their first steps."""
+    """The saved values of the chunks of one unroll. `firsts` are their first steps."""
 
     def __init__(
         self,
@@ -192,9 +180,9 @@ class OffloadedChunks:
     ) -> None:
         self.keeping, self.firsts, self.is_dense = keeping, firsts, is_dense
         self._device = device
-        # From this block on they stay on the device.
+        # From this chunk on they stay on the device.
         self._resident = resident
-        # Spread evenly, so that the bus always has something to do, and least at the end, so that it is done by then.
+        # Spread evenly, so that the PCIe link is never idle, and least at the end, so that it is done by then.
         sent = [int((left + 1) * share) > int(left * share) for left in reversed(range(resident))]
         self._levels = [keeping.most if most else keeping.least for most in sent]
         self._levels += [keeping.most if share == 1 else keeping.least] * (len(firsts) - resident)
@@ -212,31 +200,31 @@ class OffloadedChunks:
 
     @contextlib.contextmanager
     def departures(self) -> Iterator[OffloadQueue]:
-        """The way to the host, for as long as the forward pass runs."""
+        """The queue of copies to the host, for the duration of the forward pass."""
         with OffloadQueue(self._device) as departures, self.keeping.loops[0].held():
             yield departures
 
     def add(self, block: int, env: Env, starts: Sequence[Tensor], departures: OffloadQueue) -> None:
-        """Keep what a block has computed, and the states that it started from."""
+        """Save the values of a chunk, and its initial states."""
         here = [env[value].contiguous() for value in self._levels[block].values]
         here += [starts[index] for index in self.keeping.starts]
         self._tensors += here if block >= self._resident else departures.send(here)
 
     def take(self) -> list[Tensor]:
-        """All that is kept; somebody else holds it from now on."""
+        """All saved tensors; the caller owns them from now on."""
         if has_saved_tensor_hooks():
-            # Hooks see saved tensors, and may read them at once.
+            # Saved-tensor hooks may read the tensors immediately.
             settle(self._device)
         tensors, self._tensors = self._tensors, []
         return tensors
 
     def returned(self, tensors: Sequence[Tensor]) -> Prefetcher:
-        """What has been taken, on its way back; a context."""
+        """A context that copies the taken tensors back to the device."""
         return Prefetcher(self, self._levels, tensors, self._device)
 
 
 class Prefetcher:
-    """What the blocks of a walk have kept, coming back for its backward pass: the last block comes first."""
+    """The saved values of all chunks on their way back to the device, last chunk first."""
 
     def __init__(
         self, kept: OffloadedChunks, levels: Sequence[SaveSet], tensors: Sequence[Tensor], device: torch.device
@@ -260,7 +248,7 @@ class Prefetcher:
         self._within.close()
 
     def begin(self, env: Env) -> None:
-        """Add what all blocks need of the cell's tensors to find the rest."""
+        """Add the values that the recomputation of all chunks reads."""
         for level in {id(level): level for level in self._levels}.values():
             if level.again is not None:
                 level.again.run_invariant(env)
@@ -268,7 +256,7 @@ class Prefetcher:
             self._stays = [(*pair, env[pair[1]]) for pair in self._keeping.states if pair[1] in env]
 
     def enter_next(self, env: Env, steps: StepLayout) -> dict[int, Tensor]:
-        """Add what the next block has kept and what follows from it; gives the states, by place, that it began with."""
+        """Add the saved and recomputed values of the next chunk; returns its initial states by index."""
         level, here = self._levels.pop(), next(self._coming)
         env.update(zip(level.values, here, strict=False))
         starts = dict(zip(self._keeping.starts, here[len(level.values) :], strict=True))
@@ -282,7 +270,7 @@ class Prefetcher:
 
 
 def _rows_before(stream: Tensor, part: Tensor, steps: StepLayout) -> Tensor | None:
-    """The rows of a dense stream that lie one step before a part of it; None if they are not all there."""
+    """The rows of a dense buffer one step before a part of it; None if some are outside of it."""
     if len(steps.counts) == 1:
         return None
     first = (part.data_ptr() - stream.data_ptr()) // (stream.stride(0) * stream.element_size())

@@ -1,8 +1,8 @@
-"""Steps computed once more, all at once.
+"""Recomputation of all steps of a chunk together.
 
-Where the state before every step is known, no step has to wait for another. What a loop has computed in as many small
-products as there are steps follows from the states in a few large ones. And a state that leads to the next one without
-a product need not be known: a kernel walks from the state that the first step found through all steps.
+If the state before every step is saved, the steps are independent of each other: what the loop computed in one small
+matmul for each step is recomputed in a few large ones. A state whose recurrence has no matmul need not be saved: an
+elementwise scan recomputes it from the state before the first step.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ aten = torch.ops.aten
 
 
 class Recompute:
-    """What computes the steps of a block once more.
+    """The recomputation of the steps of a chunk.
 
-    `states` are the states, by their place, that it needs as the block's first step found them; of those that it does
-    not find itself, every later step is known. `gives` is what it finds, `products` are those on the way.
+    `states` are the indices of the states that it reads as of the chunk's first step; those that it does not recompute
+    are saved for every later step. `gives` are the recomputed values, `products` the matmuls that this takes.
     """
 
     def __init__(
         self,
         program: Program,
         parts: _Partition,
-        walked: Sequence[int],
+        scanned: Sequence[int],
         wanted: Sequence[Value],
         products: Sequence[Node],
-        turning: Sequence[Node],
+        transposes: Sequence[Node],
     ) -> None:
         self.gives, self.products = set(wanted), products
-        self._program, self._walked = program, list(walked)
+        self._program, self._scanned = program, list(scanned)
         takes = {value for part in parts if part is not None for value in part.takes}
         olds = list(program.state)
-        self._known = [index for index, old in enumerate(olds) if old in takes and index not in self._walked]
-        self.states = [*self._known, *self._walked]
+        self._known = [index for index, old in enumerate(olds) if old in takes and index not in self._scanned]
+        self.states = [*self._known, *self._scanned]
         self._parts = parts
-        nodes = [*program.invariant.nodes, *turning]
+        nodes = [*program.invariant.nodes, *transposes]
         wanted = [value for node in nodes for value in node.results if value in takes]
         nodes = Graph(nodes).needed_for(wanted)
         self._invariant = SectionFunction(program.invariant.name, nodes, wanted)
 
     @property
     def source(self) -> str:
-        """All that is run, for people."""
+        """The generated code of all parts."""
         return "\n\n".join(part.source for part in self._parts if part is not None)
 
     @classmethod
@@ -65,20 +65,20 @@ class Recompute:
         program: Program,
         there: set[Value],
         wanted: Sequence[Value],
-        walked: Sequence[int],
+        scanned: Sequence[int],
         *,
         on_gpu: bool,
         light: bool = False,
     ) -> Recompute | None:
-        """The `wanted` values, from those that are `there`, of all steps, and from states; None if that cannot be.
+        """The recomputation of the `wanted` values from available ones (`there`) and states; None if it is impossible.
 
-        Of the states that are `walked`, by their place, only what the first step found is there. If it is to be
-        `light`, there is no product in it.
+        States with an index in `scanned` are available before the first step only: a scan recomputes the others.
+        If it is to be `light`, it has no matmul.
         """
         apart = {*program.inputs, *program.random.gives, *program.invariant.gives, *program.tensors, *program.literals}
         there = there | apart
-        there |= {old for index, (old, new) in enumerate(program.states) if new in there and index not in walked}
-        carried = [program.states[index] for index in walked]
+        there |= {old for index, (old, new) in enumerate(program.states) if new in there and index not in scanned}
+        carried = [program.states[index] for index in scanned]
         gives = list(dict.fromkeys([*wanted, *(new for _, new in carried)]))
         nodes = leading_to(program, gives, there)
         taken = set(taken_by(nodes, wanted))
@@ -86,26 +86,26 @@ class Recompute:
             return None
         products = [node for node in nodes if node.name == "mm"]
         nodes = optimize_section(accumulate_in_place(nodes, gives), gives, on_gpu=on_gpu)
-        nodes, turning = _turned(nodes) if on_gpu else (nodes, [])
+        nodes, transposes = _column_major(nodes) if on_gpu else (nodes, [])
         parts = _split(nodes, carried, list(dict.fromkeys(wanted)), on_gpu=on_gpu)
-        return None if parts is None else cls(program, parts, walked, wanted, products, turning)
+        return None if parts is None else cls(program, parts, scanned, wanted, products, transposes)
 
     def run_invariant(self, env: Env) -> None:
-        """Add what depends on the cell's tensors alone."""
+        """Add the values that depend on the cell's tensors alone."""
         self._invariant.run(0, env)
 
     def run(self, env: Env, starts: Mapping[int, Tensor], steps: StepLayout) -> None:
-        """Add what the steps of a block had computed, and the states before each step."""
+        """Add the recomputed values of a chunk, and the states before each step."""
         for index in self._known:
             old, new = self._program.states[index]
             if old not in env:
                 env[old] = previous(steps, env[new], starts[index])
-        first, walk, last = self._parts
+        first, scan, last = self._parts
         local = dict(env)
         with _current(device_of(env)):
             first.run(steps.total, local)
-            if walk is not None:
-                walk.run(local, [starts[index] for index in self._walked], steps)
+            if scan is not None:
+                scan.run(local, [starts[index] for index in self._scanned], steps)
             last.run(steps.total, local)
         env.update({value: local[value] for value in self.gives})
 
@@ -116,90 +116,90 @@ def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 
 class _Partition(NamedTuple):
-    """What no step waits for, what goes from step to step, and what follows from that."""
+    """Partition into: independent of the recurrence, elementwise recurrence, dependent on the recurrence."""
 
     first: BatchedNodes
-    walk: ElementwiseScan | None
+    scan: ElementwiseScan | None
     last: BatchedNodes
 
 
 def _split(
     nodes: list[Node], carried: list[tuple[Value, Value]], wanted: list[Value], *, on_gpu: bool
 ) -> _Partition | None:
-    """The nodes in three parts; None if there is a product between what is carried from one step to the next."""
+    """The nodes in three parts; None if the recurrence contains a matmul."""
     if not carried:
         return _Partition(BatchedNodes(nodes, wanted, on_gpu=on_gpu), None, BatchedNodes([], [], on_gpu=on_gpu))
-    first, walked, last = _sorted_out(nodes, carried)
+    first, scanned, last = _partitioned(nodes, carried)
     late = {value for node in last for value in node.results}
     if not on_gpu or not late.isdisjoint(new for _, new in carried):
         return None
     ends = _light_ends(first)
-    walked = [*(node for node in first if id(node) in ends), *walked]
+    scanned = [*(node for node in first if id(node) in ends), *scanned]
     first = [node for node in first if id(node) not in ends]
-    walked = _with_views(walked, first)
-    on_the_walk = dict.fromkeys([*(value for node in walked for value in node.results), *(old for old, _ in carried)])
+    scanned = _with_views(scanned, first)
+    in_scan = dict.fromkeys([*(value for node in scanned for value in node.results), *(old for old, _ in carried)])
     wanted_of_it = {*wanted, *(value for node in last for value in node.values)}
-    gives = [value for value in on_the_walk if value in wanted_of_it]
-    if not gives or ElementwiseScan.unsupported_reason(walked, carried, gives) is not None:
+    gives = [value for value in in_scan if value in wanted_of_it]
+    if not gives or ElementwiseScan.unsupported_reason(scanned, carried, gives) is not None:
         return None
-    walk = ElementwiseScan(walked, carried, gives)
-    wanted_of_first = wanted_of_it | set(walk.takes)
+    scan = ElementwiseScan(scanned, carried, gives)
+    wanted_of_first = wanted_of_it | set(scan.takes)
     made = [value for node in first for value in node.results]
     return _Partition(
-        BatchedNodes(first, [v for v in made if v in wanted_of_first and v not in on_the_walk], on_gpu=on_gpu),
-        walk,
+        BatchedNodes(first, [v for v in made if v in wanted_of_first and v not in in_scan], on_gpu=on_gpu),
+        scan,
         BatchedNodes(last, [value for value in wanted if value in late], on_gpu=on_gpu),
     )
 
 
-def _sorted_out(nodes: list[Node], carried: list[tuple[Value, Value]]) -> tuple[list[Node], list[Node], list[Node]]:
-    """Nodes that no step waits for, those that can go from step to step, and those that must wait for these."""
+def _partitioned(nodes: list[Node], carried: list[tuple[Value, Value]]) -> tuple[list[Node], list[Node], list[Node]]:
+    """Nodes independent of the recurrence, those of an elementwise recurrence, and those that depend on it."""
     reached, late = {old for old, _ in carried}, set[Value]()
-    first, walked, last = list[Node](), list[Node](), list[Node]()
-    on_the_way = set(map(id, Graph(nodes).needed_for([new for _, new in carried])))
+    first, scanned, last = list[Node](), list[Node](), list[Node]()
+    in_recurrence = set(map(id, Graph(nodes).needed_for([new for _, new in carried])))
     for node in nodes:
         is_reached = not reached.isdisjoint(node.values)
-        # To reduce whole rows at every step takes longer than all at once.
-        is_heavy = unsupported_reason([node]) is not None or not (_is_plain(node) or id(node) in on_the_way)
+        # To reduce rows at every step takes longer than for all steps together.
+        is_heavy = unsupported_reason([node]) is not None or not (_is_plain(node) or id(node) in in_recurrence)
         if not late.isdisjoint(node.values) or (is_reached and is_heavy):
             late.update(node.results)
             last.append(node)
         elif is_reached:
             reached.update(node.results)
-            walked.append(node)
+            scanned.append(node)
         else:
             first.append(node)
-    return first, walked, last
+    return first, scanned, last
 
 
-def _turned(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """The same with the columns of float32 matrices side by side, as the matrix units want TF32, and what turns them.
+def _column_major(nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """The same with column-major float32 matrices, which is faster for TF32, and the nodes that transpose them.
 
-    Products of 8192 rows, 1024 features and 4096 columns take 174 µs instead of 201 then; other dtypes do not care.
+    A matmul of 8192 rows, 1024 features and 4096 columns takes 174 µs instead of 201; other dtypes are unaffected.
     """
     made = {value for node in nodes for value in node.results}
     changed: list[Node] = []
-    turning: dict[Value, list[Node]] = {}
+    transposes: dict[Value, list[Node]] = {}
     for node in nodes:
         matrix = node.args[-1] if node.name in ("mm", "addmm", "addmm_") else None
         if not isinstance(matrix, Value) or matrix in made or matrix.has_rows or matrix.dtype != torch.float32:
             changed.append(node)
             continue
-        if matrix not in turning:
+        if matrix not in transposes:
             rows, columns = matrix.shape
             across, copied = (Value(f"{matrix.name}_{how}", (columns, rows), matrix.dtype) for how in ("t", "copied"))
-            turned = Value(f"{matrix.name}_turned", matrix.shape, matrix.dtype)
-            turning[matrix] = [
+            transposed = Value(f"{matrix.name}_turned", matrix.shape, matrix.dtype)
+            transposes[matrix] = [
                 Node(aten.t.default, (matrix,), {}, (across,)),
                 Node(aten.clone.default, (across,), {"memory_format": torch.contiguous_format}, (copied,)),
-                Node(aten.t.default, (copied,), {}, (turned,)),
+                Node(aten.t.default, (copied,), {}, (transposed,)),
             ]
-        changed.append(Node(node.target, (*node.args[:-1], turning[matrix][-1].result), node.kwargs, node.results))
-    return changed, [node for found in turning.values() for node in found]
+        changed.append(Node(node.target, (*node.args[:-1], transposes[matrix][-1].result), node.kwargs, node.results))
+    return changed, [node for found in transposes.values() for node in found]
 
 
 def _light_ends(nodes: list[Node]) -> set[int]:
-    """Of nodes that no step waits for, those that lead to nothing but what a walk can do on its way."""
+    """Of nodes independent of the recurrence, those that only an elementwise scan reads."""
     users = Graph(nodes).users()
     found: set[int] = set()
     for node in reversed(nodes):
@@ -210,18 +210,18 @@ def _light_ends(nodes: list[Node]) -> set[int]:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether units of a row have nothing to do with each other."""
+    """Whether every element of a row is computed from the same element of its operands."""
     return node.is_pointwise or node.operation.launches_nothing or node.name in ("cat", "_to_copy", "clone")
 
 
 def _with_views(nodes: list[Node], others: list[Node]) -> list[Node]:
-    """Nodes, and those of the others that are views for them: a kernel takes a part from where the whole is."""
+    """Nodes, and those of the others that are views which they read: a kernel reads a part in place."""
     views = [node for node in others if node.operation.launches_nothing and unsupported_reason([node]) is None]
     return [*Graph(views).needed_for(taken_by(nodes)), *nodes]
 
 
 def leading_to(program: Program, wanted: Sequence[Value], there: set[Value]) -> list[Node]:
-    """The nodes of a step that lead from what is there to what is wanted."""
+    """The nodes of a step that compute the `wanted` values from available ones (`there`)."""
     return Graph([node for node in _steps_of(program) if not there.issuperset(node.results)]).needed_for(wanted)
 
 
@@ -232,10 +232,10 @@ def _steps_of(program: Program) -> list[Node]:
 
 
 def light_ones(program: Program, values: Sequence[Value], there: set[Value]) -> set[Value]:
-    """Those of the values that the others lead to without a product: finding them costs next to nothing."""
+    """The values that can be recomputed from the others without a matmul, at almost no cost."""
     order = {value: place for place, node in enumerate(_steps_of(program)) for value in node.results}
     light: set[Value] = set()
-    # From the last to the first, so that what comes first is left to find the others from.
+    # From the last to the first, so that the first ones are saved and the others recomputed from them.
     for value in sorted(values, key=lambda value: order.get(value, -1), reverse=True):
         others = there | (set(values) - light - {value})
         nodes = leading_to(program, [value], others)

@@ -1,9 +1,9 @@
-"""Swapping: what the backward pass needs waits in host memory instead of on the GPU.
+"""Offload of saved tensors by pages, for loops that are not compiled.
 
-The forward pass hands every tensor it saves to a `HostSwap`, which gathers them into pages. A full page travels to
-pinned host memory on a side stream and is let go. The backward pass asks for the tensors in about the opposite
-order, so a request for one page also starts the journey back of the pages before it: they arrive ahead of need. Both
-ways are bounded by a window of bytes, so that neither pass can outrun the copies and fill the card after all.
+Saved-tensor hooks give every tensor that the forward pass saves to a `PagedOffload`, which gathers them into pages. A
+full page is copied to pinned host memory on a side stream and freed. The backward pass reads tensors in about the
+opposite order, so a request for one page also prefetches the pages before it. The bytes in flight are bounded in both
+directions, so that neither pass can run ahead of the copies and fill the GPU.
 """
 
 from __future__ import annotations
@@ -19,41 +19,42 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from throughtime import _pytree
+from throughtime._pytree import Nest
 from throughtime._tensors import is_lazy, records_gradients
 from throughtime._torch_internals import foreach_copy_
 from throughtime.runtime.offload.transfers import is_apart
 
 PAGE_BYTES = 8 * 2**20
-"""What travels at once: large enough for the full speed of the bus, small beside what is swapped."""
+"""The size of a copy: large enough for the full bandwidth, small compared with what is offloaded."""
 
 WINDOW_BYTES = 64 * 2**20
-"""How much may be on its way in either direction: less would slow the copies down, more only costs memory."""
+"""Bytes in flight in either direction: fewer would slow the copies down, more only cost memory."""
 
 SMALLEST_BYTES = 2**10
 """Tensors below this stay on the GPU: handling them costs more than they do."""
 
 LONG_LIVED_PAGES = 8
-"""Memory still in use so many pages after it was first sent is taken to outlive the loop: sending it frees nothing."""
+"""Memory still in use this number of pages after it was first sent outlives the loop: sending it frees nothing."""
 
 _ALIGNMENT = 256
 
 
 def is_swapped(device: torch.device) -> bool:
-    """Whether swapping the memory of a call on a device is of use: it has memory of its own, and a backward pass."""
+    """Whether a call on a device can offload: the device has memory of its own, and there is a backward pass."""
     return is_apart(device) and records_gradients()
 
 
-def swapping(wanted: bool, cell: Any, tensors: Any) -> contextlib.AbstractContextManager[Any]:
-    """A context in which saved tensors go to the host, if that is wanted and `tensors` are on a CUDA device.
+def swapping(required: bool, body: object, tensors: Nest) -> contextlib.AbstractContextManager[None]:
+    """A context that offloads saved tensors, if that is required and `tensors` are on a CUDA device.
 
-    On a CPU it does nothing: host memory is where they are. The cell's parameters and `tensors` themselves stay: they
-    live longer than the loop. So does whatever else is found to, such as weights that a function closes over.
+    On a CPU it does nothing. `tensors` and the parameters of `body`, if it is a module, stay on the device: they
+    outlive the loop. So does other memory that is found to, such as weights in the closure of a function.
     """
     leaves = [leaf for leaf in _pytree.flatten(tensors) if isinstance(leaf, Tensor)]
     devices = {leaf.device for leaf in leaves if leaf.is_cuda}
-    if not wanted or not devices or not records_gradients():
+    if not required or not devices or not records_gradients():
         return contextlib.nullcontext()
-    parameters = cell.parameters() if isinstance(cell, nn.Module) else ()
+    parameters = body.parameters() if isinstance(body, nn.Module) else ()
     return _swap_to_host(PagedOffload(devices.pop(), [*leaves, *parameters]))
 
 
@@ -65,7 +66,7 @@ def _swap_to_host(swap: PagedOffload) -> Iterator[None]:
 
 
 class _Page:
-    """Saved tensors that travel together: gathered on the device, then on the host, then for a while on both."""
+    """Saved tensors that are copied together: gathered on the device, then on the host, then for a while on both."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -76,9 +77,9 @@ class _Page:
         self.on_host: Tensor | None = None
         self.arrived = torch.cuda.Event()
         self.brought = False
-        # The stream that already waits for its arrival, so that it is told once and not for every tensor.
+        # The stream that already waits for the copy, so that it waits once and not for every tensor.
         self.awaited_by: int | None = None
-        # How often the backward pass will ask for it, and has asked.
+        # How often the backward pass will read it, and has read it.
         self.uses = 0
         self.asked = 0
 
@@ -93,7 +94,7 @@ class _Page:
 
 
 class _Saved:
-    """Where a saved tensor is: so many bytes into a page."""
+    """The position of a saved tensor in a page."""
 
     def __init__(self, page: _Page, offset: int, tensor: Tensor) -> None:
         self.page = page
@@ -122,7 +123,7 @@ def _row_major(shape: torch.Size) -> tuple[int, ...]:
 
 
 class PagedOffload:
-    """Keeps the saved tensors of one loop in pinned host memory."""
+    """The saved tensors of one loop in pinned host memory."""
 
     def __init__(self, device: torch.device, resident: Iterable[Tensor]) -> None:
         self._device = device
@@ -132,15 +133,15 @@ class PagedOffload:
         self._open: _Page | None = None
         # A tensor saved twice, say by a sigmoid and by the product after it, is gathered once.
         self._places: dict[Any, _Saved] = {}
-        # Memory by address: a weak reference, which tells whether it is still the same, and when it was first sent.
+        # By address: a weak reference to the storage, which shows whether it is the same, and when it was first sent.
         self._first_sent: dict[int, tuple[StorageWeakRef, int]] = {}
         self._sending: deque[_Page] = deque()
         self._sending_bytes = 0
         self._fetched_bytes = 0
-        # Pages done with, each with an event after which the compute stream has surely used it.
+        # Retired pages, each with an event after which the compute stream has used it.
         self._used: deque[tuple[torch.cuda.Event, int]] = deque()
         self._used_bytes = 0
-        # Every page after this one has been brought back already.
+        # Every page after this one is on the device already.
         self._ahead = -1
 
     def send(self, tensor: Tensor) -> Tensor | _Saved:
@@ -158,9 +159,9 @@ class PagedOffload:
         return saved
 
     def finish_sending(self) -> None:
-        """Send the last page and let go of all that are still on their way."""
+        """Send the last page and free all pages in flight."""
         self._send_page()
-        self._let_go(0)
+        self._free(0)
 
     def fetch(self, saved: Tensor | _Saved) -> Tensor:
         """Called by autograd when the backward pass needs a tensor."""
@@ -171,9 +172,9 @@ class PagedOffload:
             # The page was never full: a backward pass inside of the loop.
             return page.gathered[saved.place]
         if page.on_device is None:
-            self._bring(page)
+            self._fetch_page(page)
             self._ahead = page.position - 1
-        self._bring_ahead()
+        self._prefetch()
         assert page.on_device is not None
         compute = torch.cuda.current_stream(self._device)
         if page.awaited_by != compute.stream_id:
@@ -194,7 +195,7 @@ class PagedOffload:
         )
 
     def _is_long_lived(self, storage: torch.UntypedStorage) -> bool:
-        """Whether this memory goes on being used; weights that a body closes over would else travel at every step."""
+        """Whether this memory outlives the loop; weights in a closure would otherwise be copied at every step."""
         address, now = storage.data_ptr(), len(self._pages)
         reference, first = self._first_sent.get(address, (None, now))
         if reference is None or reference.expired():
@@ -212,7 +213,7 @@ class PagedOffload:
         return self._open
 
     def _send_page(self) -> None:
-        """Gather the open page into one piece of memory and start its journey to the host."""
+        """Gather the open page into one buffer and start its copy to the host."""
         page, self._open = self._open, None
         if page is None:
             return
@@ -228,18 +229,18 @@ class PagedOffload:
             page.arrived.record(self._stream)
         self._sending.append(page)
         self._sending_bytes += page.nbytes
-        self._let_go(WINDOW_BYTES)
+        self._free(WINDOW_BYTES)
 
-    def _let_go(self, allowed_bytes: int) -> None:
-        """Let go of pages that have arrived; wait for some if more than `allowed_bytes` are on their way."""
+    def _free(self, allowed_bytes: int) -> None:
+        """Free pages that have been copied; wait for some if more than `allowed_bytes` are in flight."""
         while self._sending and (self._sending_bytes > allowed_bytes or self._sending[0].arrived.query()):
             page = self._sending.popleft()
             page.arrived.synchronize()
             page.on_device = None
             self._sending_bytes -= page.nbytes
 
-    def _bring(self, page: _Page) -> None:
-        """Start a page's journey back to the device."""
+    def _fetch_page(self, page: _Page) -> None:
+        """Start the copy of a page back to the device."""
         assert page.on_host is not None
         with torch.cuda.stream(self._stream):
             page.on_device = page.on_host.to(self._device, non_blocking=True)
@@ -247,24 +248,24 @@ class PagedOffload:
         page.brought, page.awaited_by = True, None
         self._fetched_bytes += page.nbytes
 
-    def _bring_ahead(self) -> None:
-        """Bring what was saved earlier, and so is needed later, as far as the window reaches."""
+    def _prefetch(self) -> None:
+        """Prefetch pages that were saved earlier, and so are read later, within the window."""
         while self._ahead >= 0:
             page = self._pages[self._ahead]
             if page.on_device is None:
                 if self._fetched_bytes + page.nbytes > WINDOW_BYTES:
                     return
-                self._bring(page)
+                self._fetch_page(page)
             self._ahead -= 1
 
     def _retire(self, page: _Page, compute: torch.cuda.Stream) -> None:
-        """Let go of a page that the backward pass has used up; a later pass over the same graph can bring it again."""
+        """Free a page that the backward pass has read; a later pass over the same graph can fetch it again."""
         assert page.on_device is not None
         # It was allocated on the side stream, which must not reuse it before the compute stream is done with it.
         page.on_device.record_stream(compute)
         page.on_device, page.brought, page.asked = None, False, 0
         self._fetched_bytes -= page.nbytes
-        # The host runs ahead of the card, and memory in use by work not yet done cannot be reused: wait for some of it.
+        # The host runs ahead of the GPU, and memory that queued work reads cannot be reused: wait for some of it.
         done = torch.cuda.Event()
         done.record(compute)
         self._used.append((done, page.nbytes))

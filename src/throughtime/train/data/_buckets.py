@@ -151,7 +151,7 @@ def _check_lengths(lengths: Any) -> np.ndarray:
     return found.astype(np.int64)
 
 
-def loader(
+def loader(  # noqa: PLR0913 (public)
     examples: Sequence[Any],
     batch_size: int,
     *,

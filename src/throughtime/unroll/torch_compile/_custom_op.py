@@ -1,7 +1,7 @@
-"""The unroll as one operator, so that torch.compile sees one node whatever the number of steps.
+"""The unroll as one custom operator, so that torch.compile sees one node for any number of steps.
 
-A graph that torch compiles has no cells in it, only tensors and numbers: the cell goes by its number, and its
-parameters come as arguments, by name. What the backward pass needs leaves the operator as results of its own.
+A compiled graph contains tensors and numbers only: the cell is passed as its number, and its parameters as arguments,
+by name. Values saved for the backward pass are results of the operator.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import problem
+from throughtime._pytree import Nest
 from throughtime._torch_internals import (
     ForceDispatchKeyGuard,
     disable_current_modes,
@@ -26,9 +27,11 @@ from throughtime._torch_internals import (
     dispatch_keys_of_thread,
 )
 from throughtime.backends.checked_cell import CheckedCell
-from throughtime.cells._base import begin_sequence, cell_by_number, known_cell
+from throughtime.backends.loop_backend import Cotangents
+from throughtime.cells._base import RNNCell, begin_sequence, find_cell
 from throughtime.compiler import Value
-from throughtime.runtime.autograd import UnrollCall, apart, environment
+from throughtime.layout.pack import AS_GIVEN, LeafLists
+from throughtime.runtime.autograd import UnrollCall, backward_rows, forward_rows, without_aliases
 from throughtime.runtime.forward import Executable
 from throughtime.runtime.rng import RngState
 from throughtime.runtime.select import choose
@@ -44,18 +47,18 @@ _ARGUMENTS = (
     "int number, ScalarType dtype, ScalarType? autocast, bool time_major, bool reverse, bool all_states, "
     "int? parallel_iterations, bool train"
 )
-# Kernels keep memory from call to call, and launches are planned on the host: no CUDA graph of torch's can hold them.
+# Kernels cache memory across calls, and the host plans their launches: torch cannot capture them in its CUDA graphs.
 _UNGRAPHED = torch.Tag.cudagraph_unsafe
-# `first` is the first of the inputs once more: to draw the same random numbers again, torch looks for the device of a
-# tensor, and looks into no list.
+# `first` repeats the first of the inputs: to replay random numbers, torch takes the device of an argument that is a
+# tensor, and ignores lists.
 _library.define(f"unroll(Tensor first, {_ARGUMENTS}) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded, _UNGRAPHED))
 _library.define(
     f"unroll_backward({_ARGUMENTS}, Tensor[] kept, Tensor?[] gradients, bool[] wanted) -> Tensor[]", tags=(_UNGRAPHED,)
 )
 
 
-class _Options(NamedTuple):
-    """What an unroll is asked for, besides tensors; `autocast` is the dtype that autocast is at work with, if it is."""
+class _Arguments(NamedTuple):
+    """The operator's arguments besides tensors; `autocast` is the dtype of active autocast, or None."""
 
     structure: str
     names: list[str]
@@ -70,14 +73,14 @@ class _Options(NamedTuple):
 
 
 @dataclass
-class _BoundOp:
-    """One call of the operator: the cell it means and the program that runs it."""
+class _Site:
+    """One call of the operator: its cell and the executable that runs it."""
 
-    cell: Any
+    cell: RNNCell | None
     executable: Executable
     form: Padded
-    # Which of the operator's tensors each of the cell's tensors is.
-    places: list[int]
+    # For each of the cell's tensors its index among the operator's tensors.
+    places: Sequence[int]
 
     def in_order(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The operator's tensors in the order of the program."""
@@ -85,25 +88,36 @@ class _BoundOp:
 
     @property
     def kept(self) -> list[Value]:
-        """What must leave the operator besides its results, for the backward pass."""
+        """The saved values that are not outputs."""
         outputs = set(self.executable.program.outputs)
         return [value for value in self.executable.kept if value not in outputs]
 
+    def call(
+        self, schedule: Schedule, device: torch.device, parallel_iterations: int | None, *, draws: bool
+    ) -> UnrollCall:
+        """The call on rows that the schedule has packed; only a forward pass draws random numbers."""
+        steps = schedule.steps
+        # Random numbers are replayed by torch, so the state of generators is not saved here.
+        noise = RngState(self.cell, device, is_random=False)
+        drawn = draw(self.executable, steps, noise) if draws else {}
+        return UnrollCall(self.executable, steps, AS_GIVEN, noise, drawn, parallel_iterations)
 
-def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], options: _Options) -> _BoundOp:
-    """Find the cell and compile it; only shapes and dtypes of the tensors count."""
-    cell = cell_by_number(options.number)
-    time, batch = inputs[0].shape[:2] if options.time_major else reversed(inputs[0].shape[:2])
+
+def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], arguments: _Arguments) -> _Site:
+    """Find the cell and compile it; of the tensors only shapes and dtypes count."""
+    cell = find_cell(arguments.number)
+    assert cell is not None
     kind = inputs[0].device.type
-    autocast = torch.autocast(kind, options.autocast, enabled=options.autocast is not None, cache_enabled=False)
-    with without_modes(), autocast, torch.set_grad_enabled(options.train):
+    autocast = torch.autocast(kind, arguments.autocast, enabled=arguments.autocast is not None, cache_enabled=False)
+    with without_modes(), autocast, torch.set_grad_enabled(arguments.train):
         blanks = [blank_row(leaf, leaf.shape[2:]) for leaf in inputs]
         state_nest = _pytree.pack_as(cell.state_size, list(range(len(state))))
         blank_state = _pytree.map_leaves(lambda i: blank_row(state[i], state[i].shape[1:]), state_nest)
-        nest = _pytree.pack_as(_template(options.structure), blanks)
-        step = CheckedCell(cell, blank_state, options.dtype)
-        choice = choose(step, nest, blanks, blank_state, keep_states=options.all_states, differentiate=options.train)
-        own = {id(tensor): options.names.index(name) for name, tensor in _named_tensors(cell)}
+        nest = _pytree.pack_as(_template(arguments.structure), blanks)
+        step = CheckedCell(cell, blank_state, arguments.dtype)
+        train, all_states = arguments.train, arguments.all_states
+        choice = choose(step, nest, blanks, blank_state, keep_states=all_states, differentiate=train)
+        own = {id(tensor): arguments.names.index(name) for name, tensor in _named_tensors(cell)}
     if choice.executable is None or choice.fingerprint is None:
         raise ValueError(
             problem(
@@ -118,30 +132,35 @@ def _site(inputs: Sequence[Tensor], state: Sequence[Tensor], options: _Options) 
             what, fix = "torch.compile cannot see a tensor of the cell", "Register it with `register_buffer`."
             raise ValueError(problem(what, got=f"the attribute {path}", expected="a parameter or a buffer", fix=fix))
     places = [own[id(tensor)] for tensor in choice.fingerprint.tensors]
-    return _BoundOp(cell, choice.executable, Padded(batch, time, options.time_major), places)
+    return _Site(cell, choice.executable, _form_of(inputs, arguments), places)
 
 
-def _bound_op(ticket: Tensor, inputs: Sequence[Tensor], options: _Options) -> _BoundOp:
-    """The site of the forward pass that has given this ticket."""
-    executable, places = resolve(ticket)
-    time, batch = inputs[0].shape[:2] if options.time_major else reversed(inputs[0].shape[:2])
-    return _BoundOp(known_cell(options.number), executable, Padded(batch, time, options.time_major), list(places))
+def _site_of(handle: Tensor, inputs: Sequence[Tensor], arguments: _Arguments) -> _Site:
+    """The site of the forward pass that has returned this handle."""
+    executable, places = resolve(handle)
+    return _Site(find_cell(arguments.number), executable, _form_of(inputs, arguments), places)
+
+
+def _form_of(inputs: Sequence[Tensor], arguments: _Arguments) -> Padded:
+    first, second = inputs[0].shape[:2]
+    time, batch = (first, second) if arguments.time_major else (second, first)
+    return Padded(batch, time, arguments.time_major)
 
 
 @contextlib.contextmanager
 def without_modes() -> Iterator[None]:
-    """Nobody looks on: neither modes of torch nor what it notes of them for each thread.
+    """Disable the active modes of torch, and reset the dispatch keys of the thread.
 
-    Inside of an operator torch passes over the kernels that lie behind. A step that is traced there would not get back
-    to them: on a GPU its gradients are computed in other threads, which know nothing of the operator.
+    Inside of an operator, torch excludes the dispatch keys that it has passed. A step that is traced there needs them:
+    on a GPU its gradients are computed in other threads, which do not exclude them.
     """
-    with disable_current_modes(), ForceDispatchKeyGuard(*_keys_of_a_thread()):
+    with disable_current_modes(), ForceDispatchKeyGuard(*_default_dispatch_keys()):
         yield
 
 
 @functools.cache
-def _keys_of_a_thread() -> tuple[Any, Any]:
-    """The kernels that torch calls, and passes over, in a thread that has done nothing yet."""
+def _default_dispatch_keys() -> tuple[Any, Any]:
+    """The dispatch keys that a new thread includes and excludes."""
     found: list[tuple[Any, Any]] = []
 
     def look() -> None:
@@ -154,23 +173,23 @@ def _keys_of_a_thread() -> tuple[Any, Any]:
 
 
 def blank_row(leaf: Tensor, dims: Sequence[int], rows: Sequence[int] = (1,)) -> Tensor:
-    """One row like those of a tensor: features have one size, even where torch leaves it open."""
+    """Zeros like one row of a tensor: the sizes of features are known, even if torch has made them symbolic."""
     return torch.zeros(*map(int, (*rows, *dims)), dtype=leaf.dtype, device=leaf.device)
 
 
-def _template(structure: str) -> Any:
-    """A nest of the structure that `_nest.describe` has put into words."""
+def _template(structure: str) -> Nest:
+    """A nest of the structure that `_pytree.describe` has written as a string."""
     return ast.literal_eval(structure.replace("*", "None"))
 
 
-def _named_tensors(cell: Any) -> list[tuple[str, Tensor]]:
+def _named_tensors(cell: RNNCell) -> list[tuple[str, Tensor]]:
     return [*cell.named_parameters(), *cell.named_buffers()]
 
 
-def _schedule(site: _BoundOp, lengths: Tensor | None, options: _Options) -> Schedule:
+def _schedule(site: _Site, lengths: Tensor | None, arguments: _Arguments) -> Schedule:
     checked = check_lengths(lengths, site.form.batch_size)
-    blocks = options.parallel_iterations is not None
-    return make_schedule(site.form, checked, reverse=options.reverse, blocks=blocks)
+    in_chunks = arguments.parallel_iterations is not None
+    return make_schedule(site.form, checked, reverse=arguments.reverse, in_chunks=in_chunks)
 
 
 def _forward(
@@ -181,36 +200,30 @@ def _forward(
     lengths: Tensor | None,
     *rest: Any,
 ) -> list[Tensor]:
-    """Outputs, all states if wanted, the final state, a ticket, and what is kept for the backward pass."""
-    options = _Options(*rest)
-    site = _site(inputs, state, options)
-    schedule = _schedule(site, lengths, options)
+    """Outputs, all states if they are required, the final state, a handle, and the saved values."""
+    arguments = _Arguments(*rest)
+    site = _site(inputs, state, arguments)
+    assert site.cell is not None
+    schedule = _schedule(site, lengths, arguments)
     if not schedule.active:
-        return _no_steps(site, inputs, state, options.all_states)
+        return _no_steps(site, inputs, state, arguments.all_states)
     begin_sequence(site.cell)
-    rows = [schedule.rows(leaf) for leaf in inputs]
-    site.cell.check_values(_pytree.pack_as(_template(options.structure), rows))
-    noise = RngState(site.cell, rows[0].device, is_random=False)
-    executable = site.executable
-    steps = schedule.steps
-    drawn = draw(executable, steps, noise)
-    chunk = options.parallel_iterations
-    call = UnrollCall(executable, steps, noise, drawn, chunk)
-    env = environment(call, site.in_order(tensors), rows)
-    outputs, final, kept = executable.forward(env, schedule.sort(list(state)), steps, noise.generator, chunk)
-    final = schedule.unsort(final)
-    ticket = handle_of(site.executable, site.places)
-    # States are among the outputs, after those of the cell, and past their end they are copied through.
-    count = len(outputs) - (len(final) if options.all_states else 0)
-    restored = [schedule.restore(leaf) for leaf in outputs[:count]]
-    restored += [schedule.restore(leaf, fill=last) for leaf, last in zip(outputs[count:], final, strict=False)]
-    own = apart([*restored, *final, *(kept[value] for value in site.kept)], [*tensors, *inputs, *state])
+    rows, start = schedule.pack(inputs, state)
+    site.cell.check_values(_pytree.pack_as(_template(arguments.structure), rows))
+    call = site.call(schedule, first.device, arguments.parallel_iterations, draws=True)
+    outputs, final, saved = forward_rows(call, site.in_order(tensors), rows, start)
+    # States are among the outputs, after those of the cell.
+    count = len(outputs) - (len(final) if arguments.all_states else 0)
+    restored, final = schedule.unpack(outputs[:count], final)
+    restored += schedule.unpack_states(outputs[count:], final) if arguments.all_states else []
+    results = [*restored, *final, *(saved[value] for value in site.kept)]
+    own = without_aliases(results, [*tensors, *inputs, *state])
     split = len(restored) + len(final)
-    return [*own[:split], ticket, *own[split:]]
+    return [*own[:split], handle_of(site.executable, site.places), *own[split:]]
 
 
-def _no_steps(site: _BoundOp, inputs: list[Tensor], state: list[Tensor], all_states: bool) -> list[Tensor]:
-    """Every length is 0: outputs of zeros, and states as they came."""
+def _no_steps(site: _Site, inputs: list[Tensor], state: list[Tensor], all_states: bool) -> list[Tensor]:
+    """Every length is 0: zero outputs, and the initial state as all states."""
     results = [blank.zero_() for blank in _blank_results(site, inputs, state, 0)]
     count = len(site.executable.program.outputs)
     results[count + len(state)] = handle_of(site.executable, site.places)
@@ -222,13 +235,13 @@ def _no_steps(site: _BoundOp, inputs: list[Tensor], state: list[Tensor], all_sta
     return results
 
 
-def _blank_results(site: _BoundOp, inputs: Sequence[Tensor], state: Sequence[Tensor], rows: Any) -> list[Tensor]:
-    """Tensors of the shapes of the results; what is kept has `rows` rows."""
+def _blank_results(site: _Site, inputs: Sequence[Tensor], state: Sequence[Tensor], rows: Any) -> list[Tensor]:
+    """Tensors of the shapes of the results; saved values have `rows` rows, which may be a symbolic number."""
     leading = list(inputs[0].shape[:2])
     program = site.executable.program
     results = [inputs[0].new_empty([*leading, *value.row_shape], dtype=value.dtype) for value in program.outputs]
     results += [leaf.new_empty(leaf.shape) for leaf in state]
-    results.append(torch.empty((), dtype=torch.int64, device="cpu"))
+    results.append(torch.empty(1 + len(site.places), dtype=torch.int64, device="cpu"))
     results += [inputs[0].new_empty(value.sized(rows), dtype=value.dtype) for value in site.kept]
     return results
 
@@ -241,7 +254,7 @@ def _fake_forward(
     lengths: Tensor | None,
     *rest: Any,
 ) -> list[Tensor]:
-    site = _site(inputs, state, _Options(*rest))
+    site = _site(inputs, state, _Arguments(*rest))
     rows: Any = inputs[0].shape[0] * inputs[0].shape[1]
     if lengths is not None and site.kept:
         rows = torch.library.get_ctx().new_dynamic_size()
@@ -255,30 +268,37 @@ def _backward(
     lengths: Tensor | None,
     *rest: Any,
 ) -> list[Tensor]:
-    """The gradients that are wanted, of tensors, inputs and state in this order.
+    """The required gradients of tensors, inputs and state, in this order.
 
-    `kept` begins with the ticket and ends with the outputs.
+    `saved` begins with the handle and ends with the outputs.
     """
-    *asked, (ticket, *kept), gradients, wanted = rest
-    options = _Options(*asked)
-    site = _bound_op(ticket, inputs, options)
-    schedule = _schedule(site, lengths, options)
+    *others, (handle, *saved), gradients, required = rest
+    arguments = _Arguments(*others)
+    site = _site_of(handle, inputs, arguments)
+    schedule = _schedule(site, lengths, arguments)
     leaves = [*tensors, *inputs, *state]
     if not schedule.active:
-        passed = _passed_through(site, state, gradients, options.all_states)
+        passed = _passed_through(site, state, gradients, arguments.all_states)
         found: list[Tensor | None] = [*[None] * (len(tensors) + len(inputs)), *passed]
     else:
-        found = _found(site, schedule, tensors, inputs, state, kept, gradients, wanted, options)
+        call = site.call(schedule, inputs[0].device, arguments.parallel_iterations, draws=False)
+        rows, start = schedule.pack(inputs, state)
+        of_inputs = required[len(tensors) : len(tensors) + len(inputs)]
+        needed = (*(required[place] for place in site.places), *of_inputs)
+        of_results = _packed_gradients(site, schedule, gradients, len(state), arguments.all_states)
+        cotangents = Cotangents(start, *of_results, needed)
+        values = backward_rows(call, site.in_order(tensors), rows, _saved_rows(site, schedule, saved), cotangents)
+        found = _gradients(site, schedule, len(tensors), *values)
     results = [
         torch.zeros_like(leaf) if gradient is None else gradient
-        for leaf, gradient, want in zip(leaves, found, wanted, strict=True)
-        if want
+        for leaf, gradient, is_required in zip(leaves, found, required, strict=True)
+        if is_required
     ]
-    return apart(results, [*leaves, *kept, *(gradient for gradient in gradients if gradient is not None)])
+    return without_aliases(results, [*leaves, *saved, *(gradient for gradient in gradients if gradient is not None)])
 
 
 def _passed_through(
-    site: _BoundOp, state: list[Tensor], gradients: list[Tensor | None], all_states: bool
+    site: _Site, state: list[Tensor], gradients: list[Tensor | None], all_states: bool
 ) -> list[Tensor | None]:
     """Gradients of an initial state that is also the final one, and that of every step."""
     count = len(site.executable.program.outputs)
@@ -293,64 +313,43 @@ def _passed_through(
     return passed
 
 
-def _found(
-    site: _BoundOp,
-    schedule: Schedule,
-    tensors: list[Tensor],
-    inputs: list[Tensor],
-    state: list[Tensor],
-    kept: list[Tensor],
-    gradients: list[Tensor | None],
-    wanted: list[bool],
-    options: _Options,
+def _saved_rows(site: _Site, schedule: Schedule, saved: Sequence[Tensor]) -> list[Tensor]:
+    """The saved values in the order of the executable; those that are outputs are packed again."""
+    outputs = site.executable.program.outputs
+    values = dict(zip([*site.kept, *outputs], saved, strict=True))
+    are_outputs = set(outputs)
+    return [schedule.rows(values[value]) if value in are_outputs else values[value] for value in site.executable.kept]
+
+
+def _packed_gradients(
+    site: _Site, schedule: Schedule, gradients: list[Tensor | None], states: int, all_states: bool
+) -> LeafLists:
+    """The gradients of outputs and of the final state, in the order of the loop."""
+    count = len(site.executable.program.outputs)
+    outputs, final = gradients[:count], gradients[count : count + states]
+    if all_states and not isinstance(schedule, Dense):
+        every = gradients[count - states : count]
+        final = [_with_copies(schedule, site.form.time_axis, *pair) for pair in zip(final, every, strict=True)]
+    return schedule.pack(outputs, final)
+
+
+def _with_copies(schedule: Schedule, time_axis: int, final: Tensor | None, every: Tensor | None) -> Tensor | None:
+    """The gradient of a final state: past the end of a sequence, the state of every step is a copy of it."""
+    if every is None:
+        return final
+    copies: Tensor = (every - schedule.restore(schedule.rows(every))).sum(time_axis)
+    return copies if final is None else final + copies
+
+
+def _gradients(
+    site: _Site, schedule: Schedule, tensor_count: int, values: list[Tensor | None], states: list[Tensor | None]
 ) -> list[Tensor | None]:
-    executable, program = site.executable, site.executable.program
-    rows = [schedule.rows(leaf) for leaf in inputs]
-    chunk = options.parallel_iterations
-    call = UnrollCall(executable, schedule.steps, RngState(site.cell, rows[0].device, is_random=False), {}, chunk)
-    env = environment(call, site.in_order(tensors), rows)
-    extra = len(site.kept)
-    env.update(zip(site.kept, kept[:extra], strict=True))
-    env.update((value, schedule.rows(leaf)) for value, leaf in zip(program.outputs, kept[extra:], strict=True))
-    count = len(program.outputs)
-    output_gradients = [None if leaf is None else schedule.rows(leaf) for leaf in gradients[:count]]
-    final = gradients[count : count + len(state)]
-    every = gradients[count - len(state) : count] if options.all_states else [None] * len(state)
-    state_gradients = [
-        _of_final_state(schedule, site.form.time_major, *pair) for pair in zip(final, every, strict=True)
-    ]
-    first, second = len(tensors), len(tensors) + len(inputs)
-    needed = (*(wanted[place] for place in site.places), *wanted[first:second])
-    assert executable.backward is not None
-    found, states = executable.backward.run(
-        env,
-        schedule.sort(list(state)),
-        output_gradients,
-        state_gradients,
-        schedule.steps,
-        needed,
-        chunk,
-    )
-    by_tensor: list[Tensor | None] = [None] * len(tensors)
-    for place, gradient in zip(site.places, found[: len(site.places)], strict=True):
+    """The gradients of a backward pass in the order of the operator's tensors, inputs and state."""
+    by_tensor: list[Tensor | None] = [None] * tensor_count
+    for place, gradient in zip(site.places, values[: len(site.places)], strict=True):
         by_tensor[place] = gradient
-    back = [None if leaf is None else _padded(schedule, leaf) for leaf in found[len(site.places) :]]
-    start = [None if leaf is None else schedule.unsort(leaf) for leaf in states]
-    return [*by_tensor, *back, *start]
-
-
-def _padded(schedule: Schedule, rows: Tensor) -> Tensor:
-    restored: Tensor = schedule.restore(rows)
-    return restored
-
-
-def _of_final_state(schedule: Schedule, time_major: bool, final: Tensor | None, every: Tensor | None) -> Tensor | None:
-    """The gradient of a final state in the order of the loop; past the end, every step's state is the final one."""
-    if every is not None and not isinstance(schedule, Dense):
-        idle = every - _padded(schedule, schedule.rows(every))
-        copied = idle.sum(0 if time_major else 1)
-        final = copied if final is None else final + copied
-    return None if final is None else schedule.sort(final)
+    of_inputs, of_state = schedule.unpack(values[len(site.places) :], states)
+    return [*by_tensor, *of_inputs, *of_state]
 
 
 def _fake_backward(
@@ -367,7 +366,7 @@ def _fake_backward(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     _, tensors, steps, state, lengths, *rest = inputs
     with torch.no_grad():
-        site = _site(steps, state, _Options(*rest))
+        site = _site(steps, state, _Arguments(*rest))
     outputs = len(site.executable.program.outputs)
     split = outputs + len(state)
     ctx.counts = (len(tensors), len(steps), len(state), outputs)
@@ -399,7 +398,7 @@ def _autograd(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
         )
     )
     found = [next(results) if want else None for want in wanted]
-    # An empty list, of names where there are no parameters, is one of tensors to torch.
+    # torch takes an empty list, of names where there are no parameters, for a list of tensors.
     nothing: list[Any] = [[] if option == [] else None for option in ctx.options]
     return (None, found[:first], found[first:second], found[second:], None, *nothing)
 
@@ -410,7 +409,7 @@ def _no_second_gradient(ctx: Any, gradients: list[Tensor | None]) -> Any:
     raise RuntimeError(problem(what, got="create_graph=True", expected="first gradients", fix=fix))
 
 
-# Where torch.compile has given up on a part of a model, it would look for something to compile in here.
+# After a graph break torch.compile would try to compile frames of these functions.
 _library.impl("unroll", disable_dynamo(_forward), "CompositeExplicitAutograd")
 _library.impl("unroll_backward", disable_dynamo(_backward), "CompositeExplicitAutograd")
 torch.library.register_autograd("throughtime::unroll_backward", _no_second_gradient, lib=_library)

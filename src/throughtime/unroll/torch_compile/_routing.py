@@ -1,4 +1,4 @@
-"""`dynamic_rnn` while torch.compile looks on: the call becomes one operator."""
+"""`dynamic_rnn` under torch.compile: the call becomes one operator."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, problem
+from throughtime._pytree import Nest
 from throughtime._torch_internals import is_exporting
-from throughtime.cells._base import RNNCell, cell_by_number, check_cell
+from throughtime.cells._base import RNNCell, check_cell, find_cell
 from throughtime.runtime.offload.transfers import is_apart
 from throughtime.unroll._arguments import (
+    Lengths,
     check_checkpoint_every,
     check_output_dtype,
     check_parallel_iterations,
@@ -20,16 +22,17 @@ from throughtime.unroll._arguments import (
     lengths_at_hand,
     note_scope,
 )
+from throughtime.unroll._options import UnrollOptions
 from throughtime.unroll.torch_compile._custom_op import OPERATOR
 from throughtime.unroll.torch_compile._export import unroll_exported
 
 
 def uses_custom_op(
-    cell: Any, inputs: Any, sequence_length: Any, swap_memory: bool, checkpoint_every: int | None = None
+    cell: Any, inputs: Nest, sequence_length: Lengths, swap_memory: bool, checkpoint_every: int | None = None
 ) -> bool:
-    """Whether torch.compile is looking on and can see the call as one node: a `tt.RNNCell` on padded inputs.
+    """Whether torch.compile traces, and the call can be one node of its graph: a `tt.RNNCell` on padded inputs.
 
-    Or torch.export, for which it is written out. Other calls are traced step by step, on the reference.
+    Also under torch.export, for which the steps are unrolled. Other calls are traced step by step, on the reference.
     """
     return (
         torch.compiler.is_compiling()
@@ -40,8 +43,8 @@ def uses_custom_op(
     )
 
 
-def _saves_memory(inputs: Any, sequence_length: Any, swap_memory: bool, checkpoint_every: int | None) -> bool:
-    """Whether there is memory to be saved, which an operator cannot do: of calls step by step not all can."""
+def _saves_memory(inputs: Nest, sequence_length: Lengths, swap_memory: bool, checkpoint_every: int | None) -> bool:
+    """Whether an option that saves memory applies, which an operator does not support; raises if nothing does."""
     swaps = check_flag("swap_memory", swap_memory) and is_apart(_pytree.flatten(inputs)[0].device)
     steps = check_checkpoint_every(checkpoint_every)
     if not torch.is_grad_enabled() or is_exporting() or not (swaps or steps is not None):
@@ -54,8 +57,8 @@ def _saves_memory(inputs: Any, sequence_length: Any, swap_memory: bool, checkpoi
     return True
 
 
-def _is_plain(inputs: Any) -> bool:
-    """Whether inputs are padded tensors in tuples, lists and dicts: an operator is told their structure in words."""
+def _is_plain(inputs: Nest) -> bool:
+    """Whether inputs are padded tensors in tuples, lists and dicts: an operator gets their structure as a string."""
     if isinstance(inputs, Tensor):
         return not inputs.is_nested
     return type(inputs) in (tuple, list, dict) and all(_is_plain(part) for part in _pytree.children(inputs))
@@ -63,59 +66,43 @@ def _is_plain(inputs: Any) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _note_scope(number: int, scope: str) -> bool:
-    """Behind the back of torch.compile: it would take a cell that has got a name for another, and compile that."""
-    note_scope(cell_by_number(number), scope)
+    """Not traced by torch.compile, which would compile a cell again after its name has changed."""
+    note_scope(find_cell(number), scope)
     return True
 
 
 def unroll_as_operator(
     cell: RNNCell,
-    inputs: Any,
-    sequence_length: Any,
-    initial_state: Any,
-    dtype: torch.dtype | None,
-    parallel_iterations: int | None,
-    time_major: bool,
+    inputs: Nest,
+    sequence_length: Lengths,
+    initial_state: Nest,
+    options: UnrollOptions,
     scope: str,
-    *,
     name: str = "initial_state",
-    reverse: bool = False,
-    all_states: bool = False,
-) -> tuple[Any, ...]:
-    """What `dynamic_rnn` returns; `name` is that of the initial state."""
+) -> tuple[Nest, ...]:
+    """What `dynamic_rnn` returns, for options that are not checked yet; `name` is that of the initial state."""
     check_cell("cell", cell)
-    parallel_iterations = check_parallel_iterations(parallel_iterations)
-    check_flag("time_major", time_major)
-    check_flag("all_states", all_states)
+    parallel_iterations = check_parallel_iterations(options.parallel_iterations)
+    time_major = check_flag("time_major", options.time_major)
+    all_states = check_flag("all_states", options.all_states)
     lengths = sequence_length
     if lengths is not None and not isinstance(lengths, Tensor):
         lengths = torch.tensor(lengths)
     if is_exporting():
-        return unroll_exported(
-            cell, inputs, lengths, initial_state, dtype, time_major, reverse=reverse, all_states=all_states
-        )
+        return unroll_exported(cell, inputs, lengths, initial_state, options)
     _note_scope(cell.number, scope)
-    # Both passes read them.
+    # Both passes read the lengths.
     lengths = lengths_at_hand(lengths)
     leaves = _pytree.flatten(inputs)
     device = leaves[0].device
     batch = leaves[0].shape[1 if time_major else 0]
-    state = check_state(cell, initial_state, batch, dtype, device, name)
+    state = check_state(cell, initial_state, batch, options.dtype, device, name)
     state_leaves = [leaf.to(device) for leaf in _pytree.flatten(state)]
-    output_dtype = check_output_dtype(dtype, state)
-    named = dict([*cell.named_parameters(), *cell.named_buffers()])
-    results = call_operator(
-        cell.number,
-        named,
-        inputs,
-        state_leaves,
-        lengths,
-        output_dtype,
-        time_major=time_major,
-        reverse=reverse,
-        all_states=all_states,
-        parallel_iterations=parallel_iterations,
+    checked = UnrollOptions(
+        check_output_dtype(options.dtype, state), time_major, options.reverse, all_states, parallel_iterations
     )
+    named = dict([*cell.named_parameters(), *cell.named_buffers()])
+    results = call_operator(cell.number, named, inputs, state_leaves, lengths, checked)
     count = len(_pytree.flatten(cell.output_size))
     states = len(state_leaves)
     outputs = _pytree.pack_as(cell.output_size, results[:count])
@@ -128,20 +115,15 @@ def unroll_as_operator(
 def call_operator(
     number: int,
     named: dict[str, Tensor],
-    inputs: Any,
+    inputs: Nest,
     state: list[Tensor],
     lengths: Tensor | None,
-    dtype: torch.dtype,
-    *,
-    time_major: bool,
-    reverse: bool = False,
-    all_states: bool = False,
-    parallel_iterations: int | None = None,
+    options: UnrollOptions,
 ) -> list[Tensor]:
-    """The unroll of the cell with this number, from the leaves of a state; `named` are the tensors that it has."""
+    """The unroll of the cell with this number, from the leaves of a state; `named` are the tensors of the cell."""
     leaves, tensors = _pytree.flatten(inputs), list(named.values())
     device = leaves[0].device
-    # Whether it is inference mode torch.compile cannot see.
+    # torch.compile cannot see whether inference mode is active.
     train = torch.is_grad_enabled() and any(leaf.requires_grad for leaf in [*tensors, *leaves, *state])
     results: list[Tensor] = OPERATOR(
         leaves[0],
@@ -152,12 +134,12 @@ def call_operator(
         _pytree.describe(inputs),
         list(named),
         number,
-        dtype,
+        options.dtype,
         torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
-        time_major,
-        reverse,
-        all_states,
-        parallel_iterations,
+        options.time_major,
+        options.reverse,
+        options.all_states,
+        options.parallel_iterations,
         train,
     )
     return results
