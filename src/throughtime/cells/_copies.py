@@ -19,6 +19,7 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import problem, type_name
+from throughtime._torch_internals import num_dispatch_modes
 from throughtime.cells._in_place_code import can_write
 
 
@@ -54,7 +55,8 @@ def call_on_copies(function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     if care is _Care.COPIES:
         return _called_apart(function, arguments)
-    if care is _Care.PROBE:
+    # What records the operations of a call sees its writes, and should see no copies that are ours.
+    if care is _Care.PROBE and not num_dispatch_modes():
         return _probed(function, function, arguments)[0]
     return _called_counted(function, function, arguments)
 
