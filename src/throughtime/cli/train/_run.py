@@ -18,6 +18,7 @@ from rich.text import Text
 
 import throughtime as tt
 from throughtime.cli import _run_folder
+from throughtime.cli._compressed import stem_of
 from throughtime.cli._options import Columns
 from throughtime.cli._user_errors import UserError, refuse
 from throughtime.cli.tables import Layout, Survey, open_table, survey
@@ -156,7 +157,7 @@ def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker, held: Exi
     """A folder with `run.json` in it, the same for all workers: the first one chooses, makes and locks it."""
     chosen = [Path()]
     if worker.is_first:
-        chosen = [_run_folder.new_folder(out, plan.file.stem, held, _warning_on(console))]
+        chosen = [_run_folder.new_folder(out, stem_of(plan.file), held, _warning_on(console))]
         _run_folder.write_run(chosen[0], as_json(plan))
     if worker.size > 1:
         torch.distributed.broadcast_object_list(chosen, src=0)
@@ -288,7 +289,7 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
     said = outcome.said(_console.took(seconds))
     kept = kept_epoch(history, chooses=chooses)
     look_back(folder / _run_folder.REPORT, plan, model, examples, Finished(history, kept, outcome, said))
-    say_outcome(console, folder, said, plan.layout.task, is_better=outcome.is_better)
+    say_outcome(console, folder, said, plan.layout.task, is_good=outcome.means_something)
 
 
 def kept_epoch(history: tt.train.History, *, chooses: bool) -> tt.train.Epoch:
@@ -311,10 +312,10 @@ def _results(history: tt.train.History, outcome: Outcome, values: dict[str, floa
     }
 
 
-def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_better: bool) -> None:
+def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_good: bool) -> None:
     """How it went, and where to look and what to do next."""
     before, figure, after = outcome.split("**")
-    told = Text.assemble("\n", before, (figure, "bold green" if is_better else "bold yellow"), after)
+    told = Text.assemble("\n", before, (figure, "bold green" if is_good else "bold yellow"), after)
     console.print(told, soft_wrap=True)
     console.print(Text.assemble("Report: ", (str(folder / _run_folder.REPORT), "bold")), soft_wrap=True)
     writes = {GENERATE: "decode {} TEXT", TRANSLATE: "decode {} TEXT, or predict {} NEW-FILE"}
