@@ -254,7 +254,7 @@ def test_arrays_that_do_not_fit(arrays: dict, message: str, tmp_path: Path) -> N
     ("said", "message"),
     [
         ({"target": ("kindd",)}, "`--target` names no column of a.csv: got 'kindd', expected id, step, x, y, kind."),
-        ({"sequence": "nobody"}, "`--sequence` names no column"),
+        ({"sequence": "absent"}, "`--sequence` names no column"),
         ({"task": "guess"}, "`--task` is unknown: got 'guess'"),
         ({"task": "classify", "ignore": ("kind",)}, "has no target"),
         ({"task": "generate"}, "a.csv has no text to generate: got columns id, step, x, y, kind"),

@@ -84,7 +84,7 @@ def test_sigterm_has_its_meaning_again_afterwards() -> None:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with _lost_workers.sigterm_raised():
-            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "somebody else's handler stays"
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "the handler of the caller stays"
     finally:
         signal.signal(signal.SIGTERM, before)
 

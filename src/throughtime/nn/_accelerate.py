@@ -89,7 +89,7 @@ def _reason_to_leave(part: nn.Module) -> str | None:
         return f"{name} is a class with a `{own}` of its own; {fix}"
     replaced = [name for name in ("forward", "check_forward_args", "permute_hidden") if name in vars(part)]
     if replaced:
-        return f"its `{replaced[0]}` has been replaced by somebody else's"
+        return f"its `{replaced[0]}` has been replaced"
     return None
 
 

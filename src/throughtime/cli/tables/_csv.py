@@ -107,7 +107,7 @@ class CsvTable(File):
             yield file, source
 
     def _begin_of_mistake(self) -> int:
-        """The line at which the row begins that is no CSV: a quote that nobody closes is noticed at the very end."""
+        """The line at which the row begins that is no CSV: a quote that is never closed is noticed at the very end."""
         begun = 1
         with self._open() as (lines, source):
             reader = self._reader(lines)

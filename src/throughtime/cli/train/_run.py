@@ -116,7 +116,7 @@ def _check_out(out: Path, console: Console) -> None:
 
 
 def reading(console: Console, path: Path) -> AbstractContextManager[Any]:
-    """A sign of life while a file is read, where somebody looks."""
+    """A spinner while a file is read, on a terminal."""
     return console.status(f"Reading {escape(path.absolute().name)}")
 
 
