@@ -66,8 +66,8 @@ def lengths() -> None:
             last = step == length - 1
             face = "#f6d9b5" if last else "#dbe9f6" if real else "white"
             place = (step, -row - 0.4)
-            edge = {"ec": GOAL if last else OURS if real else GREY, "ls": "-" if real else ":", "lw": 1.3}
-            axes.add_patch(Rectangle(place, 0.92, 0.8, fc=face, **edge))
+            edge = GOAL if last else OURS if real else GREY
+            axes.add_patch(Rectangle(place, 0.92, 0.8, fc=face, ec=edge, ls="-" if real else ":", lw=1.3))
             axes.text(step + 0.46, -row, f"$y_{step}$" if real else "0", ha="center", va="center", fontsize=11)
         axes.text(-0.15, -row, f"instance {row}", ha="right", va="center", fontsize=10)
         axes.text(max(LENGTHS) + 0.15, -row, f"length {length}: state after step {length - 1}", va="center", fontsize=9)

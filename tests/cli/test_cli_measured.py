@@ -377,6 +377,14 @@ def test_a_test_part_of_one_class_means_little(make: Any, fix: str, tmp_path: Pa
     assert call("inspect", found.folder).exit_code == 0
 
 
+def test_classes_with_stars_in_their_names(tmp_path: Path) -> None:
+    file = sorted_by_class(tmp_path / "a.csv")
+    file.write_text(file.read_text().replace(",b", ",**b**").replace(",a", ",*`a"))
+    found = finished(file)
+    assert "Every answer of the test part is `**b**`" in found.terminal
+    assert "% of the 20 steps of the test part" in found.terminal
+
+
 def test_several_classes_mean_something(tmp_path: Path) -> None:
     found = finished(one_sequence_of_tags(200)(tmp_path / "a.csv"))
     assert found.run["outcome"]["only_class"] is None

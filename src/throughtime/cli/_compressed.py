@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from throughtime._file_limits import EXPANDED_BYTES, XZ_MEMORY_BYTES, most_bytes
+from throughtime._file_limits import BYTES_PER_BYTE, EXPANDED_BYTES, XZ_MEMORY_BYTES, most_bytes
 from throughtime._text import plural
 from throughtime.cli._user_errors import refuse
 
@@ -84,7 +84,7 @@ class _Bounded(io.RawIOBase):
             refuse(
                 f"{self.path} expands to too many bytes",
                 got=f"more than {most_bytes(self.size):,} in {plural(self.size, 'byte')}",
-                expected=f"at most 200 bytes a byte of the file, or {EXPANDED_BYTES:,}",
+                expected=f"at most {BYTES_PER_BYTE} bytes a byte of the file, or {EXPANDED_BYTES:,}",
                 fix="Check where it comes from, or give it decompressed.",
             )
         buffer[: len(data)] = data

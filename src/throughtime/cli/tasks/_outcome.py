@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
     @property
     def means_something(self) -> bool:
-        """Whether the figure is one to be glad of."""
+        """Whether the model beats the baseline on more than one class."""
         return self.is_better and self.only_class is None
 
     def said(self, after: str) -> str:
