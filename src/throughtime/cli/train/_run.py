@@ -315,8 +315,8 @@ def _results(history: tt.train.History, outcome: Outcome, values: dict[str, floa
 
 def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_good: bool) -> None:
     """How it went, and where to look and what to do next."""
-    # The name of a class may have stars, too; a figure begins with a digit.
-    before, figure, after = re.split(r"\*\*(\d[^*]*)\*\*", outcome, maxsplit=1)
+    # The name of a class may have stars, too, but a figure begins as a number does.
+    before, figure, after = re.split(r"\*\*((?:[-\d]|nan|inf)[^*]*)\*\*", outcome, maxsplit=1)
     told = Text.assemble("\n", before, (figure, "bold green" if is_good else "bold yellow"), after)
     console.print(told, soft_wrap=True)
     console.print(Text.assemble("Report: ", (str(folder / _run_folder.REPORT), "bold")), soft_wrap=True)
