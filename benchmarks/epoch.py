@@ -40,7 +40,7 @@ CLASSES = 9
 
 
 class Case(NamedTuple):
-    """Sequences with these lengths, so many to a batch; one class a sequence, or one a step."""
+    """Sequences with these lengths, in batches of one size; one class a sequence, or one a step."""
 
     name: str
     kind: str

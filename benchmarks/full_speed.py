@@ -34,7 +34,7 @@ def floor(kind: str, shape: Shape, *, training: bool) -> Row:
 
 
 def floor_of(operations: int) -> Row:
-    """So many operations, and how many a second could be done just now."""
+    """A number of operations, and how many a second could be done just now."""
     return {"operations": operations, "full_speed": round(full_speed(torch.get_num_threads()))}
 
 

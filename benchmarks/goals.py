@@ -75,7 +75,7 @@ def _family(name: str, mean: float) -> tuple[Goal, Goal]:
 
 
 def _dropped_in(form: str, mean: float) -> tuple[Goal, Goal]:
-    """For modules that take the place of torch's, which nobody would want where they are slower."""
+    """For modules that take the place of torch's, which are of no use where they are slower."""
     what, only = f"drop-in modules, {form}, against torch.nn", (("form", form),)
     return Goal(what, "ratio", "geometric mean", mean, only=only), Goal(what, "ratio", "least", 1.0, only=only)
 

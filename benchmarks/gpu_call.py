@@ -75,7 +75,7 @@ CASES = [
 ]
 BATCH, SIZE = 32, 64
 FRESH = 100
-"""Batches with lengths of their own: more than anybody keeps anything about."""
+"""Batches with lengths of their own: more than any cache holds."""
 
 
 @contextlib.contextmanager

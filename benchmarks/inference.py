@@ -52,7 +52,7 @@ def measure(options: Options, peer: Peer | None, case: tuple[str, Shape]) -> Row
         **shape.named(),
         **floor(kind, shape, training=False),
         **times,
-        # Without the peer nobody knows who is the faster of the two.
+        # Without the peer it is unknown which of the two is faster.
         "ratio": min(against.values()) if peer is not None else None,
         "against_torch": against["torch"],
         "against_onnxruntime": against.get("onnxruntime"),

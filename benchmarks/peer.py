@@ -1,4 +1,4 @@
-"""The outside of a peer: finds its interpreter, starts it, and gives it turns like anybody else.
+"""The outside of a peer: finds its interpreter, starts it, and interleaves its measurements with the others.
 
 Each peer has an environment of its own, made by `make peers`. `PEER_ONNXRUNTIME`, `PEER_TENSORFLOW`, `PEER_COMPANY` and
 `PEER_MODELS` name another interpreter that has what is needed.
@@ -71,7 +71,7 @@ class Peer:
             return {name: torch.from_numpy(answers[name]) for name in answers}
 
     def turn(self, calls: int) -> list[float]:
-        """Its own seconds of so many calls."""
+        """Its own seconds of a number of calls."""
         self._tell({"run": calls})
         seconds: list[float] = self._answer()["seconds"]
         time.sleep(REST)

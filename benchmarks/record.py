@@ -28,13 +28,13 @@ except ImportError:
 RESULTS = Path(__file__).parent / "results"
 
 Turn = Callable[[int], list[float]]
-"""Calls something so many times in a row; the seconds of each call."""
+"""Calls something a number of times in a row; the seconds of each call."""
 
 SHORT = 0.05
 """A call of fewer seconds is repeated within a turn, after some that are not counted."""
 SHORTEST_TURN = 0.02
 WARMING = 0.01
-"""Seconds of calls that are not counted: after a rest the processor's clock takes so long to rise, whoever rested."""
+"""Seconds of calls that are not counted: after a rest the processor's clock takes this long to rise."""
 PAUSE = 0.003
 
 

@@ -38,7 +38,7 @@ def read_options(description: str, *, seconds: float = 3.0, rounds: int = 5) -> 
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few and tiny cases: does it work? Saves nothing")
     parser.add_argument("--seconds", type=float, default=seconds, help="to spend on a case (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=rounds, help="at least so many (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="the least number of rounds (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="for all (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with TEXT in their name. Saves nothing")
     parser.add_argument("--results", type=Path, help="the folder to save in (default: benchmarks/results)")

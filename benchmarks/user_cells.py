@@ -117,7 +117,7 @@ class MatrixLSTM(tt.RNNCell):
 
 
 class Reader(tt.RNNCell):
-    """A GRU that looks at a memory at every step: so many places, another memory for each row."""
+    """A GRU that reads a memory of some places at every step, another memory for each row."""
 
     def __init__(self, input_size: int, units: int, places: int) -> None:
         super().__init__()

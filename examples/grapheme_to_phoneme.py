@@ -32,7 +32,7 @@ class Word(NamedTuple):
 
 
 def read_words(path: Path, limit: int | None) -> list[Word]:
-    """The words of a dictionary in an order that has nothing to do with the alphabet, or the first so many of them."""
+    """The words of a dictionary in an order that has nothing to do with the alphabet, or the first of them."""
     said: dict[str, list[tuple[str, ...]]] = {}
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -137,7 +137,7 @@ def distance_between(one: list[int], other: list[int]) -> int:
 def main(argv: list[str] | None = None) -> dict[str, tuple[float, float]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=HERE / "data" / "cmudict.dict.xz", help="a dictionary, as xz")
-    parser.add_argument("--words", type=int, help="use only so many words")
+    parser.add_argument("--words", type=int, help="use only this number of words")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--units", type=int, default=128)

@@ -293,6 +293,11 @@ def csv_file(draw: Draw) -> bytes:
     return maybe(draw.choice((b"", b"", b"\xef\xbb\xbf")) + text.encode("utf-8"), draw)
 
 
+def packed_file(compress: Callable[[bytes], bytes]) -> Maker:
+    """A compressed table; sometimes the container is damaged, too."""
+    return lambda draw: maybe(compress(csv_file(draw)), draw)
+
+
 def text_file(draw: Draw) -> bytes:
     """Plain text, or bytes that are none."""
     words = "".join(draw.choices(["a", "b ", "\n", "é", "😀", "\0", "1", "\r", "."], k=draw.choice((0, 1, 30, 2000))))

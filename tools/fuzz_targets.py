@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import itertools
+import lzma
 import os
 import sys
 from collections.abc import Callable
@@ -171,7 +174,10 @@ TARGETS = {
     "checkpoint index": Target(inputs.index_file, _read_bundle, 190, LIBRARY),
     "checkpoint version 1": Target(inputs.version1_file, _read_version1, 140, LIBRARY),
     "checkpoint state": Target(inputs.state_file, _read_state, 60, LIBRARY),
-    "csv": Target(inputs.csv_file, _read_table(".csv"), 150),
+    "csv": Target(inputs.csv_file, _read_table(".csv"), 120),
+    "csv.gz": Target(inputs.packed_file(gzip.compress), _read_table(".csv.gz"), 10),
+    "csv.bz2": Target(inputs.packed_file(bz2.compress), _read_table(".csv.bz2"), 10),
+    "csv.xz": Target(inputs.packed_file(lzma.compress), _read_table(".csv.xz"), 10),
     "text": Target(inputs.text_file, _read_table(".txt"), 60),
     "npz": Target(inputs.npz_file, _read_table(".npz"), 120),
     "parquet": Target(inputs.parquet_file, _read_table(".parquet"), 80),

@@ -127,7 +127,7 @@ def _own_emission(case: Case, cell: Any, inputs: Any, state: Any) -> Callable[..
             rows = (tf.zeros([2], case.dtype), tf.zeros([], case.dtype))
             return finished, entering, state, rows, tf.zeros([], case.dtype)
         sums = tf.reduce_sum(output, 1)
-        # TensorFlow goes on computing rows that have finished; what they put out is nobody's business.
+        # TensorFlow goes on computing rows that have finished; their outputs are not used.
         ran = tf.cast(time <= _lengths(case), case.dtype)
         return finished, entering, carried, (2 * output[:, :2], sums), total + tf.reduce_sum(ran * sums)
 
@@ -163,7 +163,7 @@ def _layers(layer: Callable[..., Any], cells: Any, inputs: Any, states: Any) -> 
 
 
 def _at(case: Case, inputs: Any, time: Any) -> Any:
-    """The inputs at `time`; past the end, where nobody looks, the last."""
+    """The inputs at `time`; past the end, where they are not used, the last."""
     return tf.gather(inputs, tf.minimum(time, case.steps - 1))
 
 

@@ -105,14 +105,14 @@ def finish(line: list[str]) -> None:
 
 
 def kill_while_starting(line: list[str], _: Path, moment: float) -> str:
-    """Kill a process so many seconds after its start; what was seen."""
+    """Kill a process `moment` seconds after its start; what was seen."""
     process = start(line)
     time.sleep(moment)
     return _kill(process, f"{moment:.2f} s after its start")
 
 
 def kill_while_learning(line: list[str], folder: Path, moment: float) -> str:
-    """The same, so many seconds after its first new step."""
+    """The same, `moment` seconds after its first new step."""
     before = _steps(folder)
     process = start(line)
     _wait(process, lambda: _steps(folder) > before)
@@ -121,7 +121,7 @@ def kill_while_learning(line: list[str], folder: Path, moment: float) -> str:
 
 
 def kill_while_ending(line: list[str], folder: Path, moment: float) -> str:
-    """The same, so many seconds after its last epoch."""
+    """The same, `moment` seconds after its last epoch."""
     process = start(line)
     _wait(process, lambda: any('"kind": "end"' in text for text in _history(folder)))
     time.sleep(moment)

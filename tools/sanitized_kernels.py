@@ -178,7 +178,7 @@ def complaint(case: Case, kernels: list[str]) -> str | None:
         return f"no kernel with {', '.join(missing)}"
     alone = [line for line in kernels if " 1 blocks a tile" in line]
     if case.meets and alone:
-        return f"nobody meets: {alone[0]}"
+        return f"no barrier between blocks: {alone[0]}"
     return None
 
 

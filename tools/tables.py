@@ -1,4 +1,4 @@
-"""Write the tables of the documentation from the newest benchmark results; nobody types them.
+"""Write the tables of the documentation from the newest benchmark results.
 
 A page says where with a pair of comments, `<!-- table: NAME -->` and `<!-- end -->`. NAME is that of a benchmark, or
 `goals` for one table of all goals and what was reached, `headline` for the few of them that the README shows.

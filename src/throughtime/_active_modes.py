@@ -1,4 +1,4 @@
-"""Somebody looks on: torch may be asked to show every operation to others, who would not see into a kernel."""
+"""Active modes of torch that must see every operation: they would not see into a kernel."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from throughtime._torch_internals import (
 
 
 def intercepting_mode(*, inside_operator: bool = False) -> str | None:
-    """Who wants to see every operation at this moment, as a reason why nothing can be compiled; None if nobody does.
+    """The active mode that must see every operation, as a reason why nothing can be compiled; None if there is none.
 
-    Whoever traces a call sees an operator of torch as a whole: inside of one, that is no reason any more.
+    A tracer sees a custom operator as a whole: inside of one, that is no reason any more.
     """
     if not inside_operator and (torch.compiler.is_compiling() or is_jit_tracing()):
         return "the call itself is being traced"

@@ -8,7 +8,7 @@ from torch.nn import functional
 from throughtime._errors import problem
 
 _NO_CLASS = -(2**63)
-"""torch leaves targets of -100 out of its sum unless another number is named; whoever counts would have them."""
+"""torch leaves targets of -100 out of its sum unless another number is named; a count would include them."""
 
 
 def cross_entropy_of(scores: Tensor, classes: Tensor, *, reduction: str, label_smoothing: float = 0.0) -> Tensor:

@@ -26,11 +26,15 @@ COLUMNS: Final = 50_000
 NAME_CHARACTERS: Final = 1_000
 ROW_BYTES: Final = 8 * MIB
 TEXT_BYTES: Final = 128 * MIB
+# Files and folders in a folder of sequences, those that are none included.
+FOLDER_ENTRIES: Final = 1_000_000
 # Of files that may be compressed: cells and bytes for each byte of the file, and what a small file may have anyway.
 CELLS_PER_BYTE: Final = 16
 CELLS: Final = 8 * MIB
 BYTES_PER_BYTE: Final = 200
 EXPANDED_BYTES: Final = 64 * MIB
+# Bytes that the decompressor of an .xz file may take: its strongest setting takes 65 MiB.
+XZ_MEMORY_BYTES: Final = 128 * MIB
 # Of an NPZ file: bytes of the list of its arrays.
 ARCHIVE_LIST_BYTES: Final = 4 * MIB
 

@@ -87,7 +87,7 @@ def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor)
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether somebody may look at the values: not of a tensor that only stands for another while it is traced."""
+    """Whether the values can be read: not of a tensor that only stands for another while it is traced."""
     return type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type != "meta"
 
 

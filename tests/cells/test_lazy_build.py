@@ -269,7 +269,7 @@ def test_a_cell_of_several_inputs_is_built_before_its_first_step(around: str) ->
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_process_that_forked_while_another_thread_was_building() -> None:
-    """Nobody in the new process would ever end what that thread began."""
+    """No thread of the new process would ever end what that thread began."""
     begun, ended = threading.Event(), threading.Event()
 
     def build() -> None:
@@ -292,7 +292,7 @@ def test_a_process_that_forked_while_another_thread_was_building() -> None:
 
 @pytest.mark.parametrize("turn", range(30))
 def test_threads_that_call_first_together_build_once(turn: int) -> None:
-    """Many times, since two that meet in the middle are rare; nobody runs on parameters that are half made."""
+    """Many times, since two that meet in the middle are rare; no call runs on parameters that are half made."""
     cell, outputs, failures = tt.LSTMCell(4), list[Any](), list[Any]()
     start = threading.Barrier(8)
 
@@ -345,7 +345,7 @@ def test_a_built_cell_can_be_pickled_whatever_filled_it() -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_tools_that_replace_a_weight_before_every_call(backend: str) -> None:
-    """`prune` and its kin are called before the module whose weight they replace: here nobody calls that."""
+    """`prune` and its kin are called before the module whose weight they replace: here that module is not called."""
     cell, x = tt.GRUCell(4, input_size=3), torch.randn(2, 5, 3)
     prune.l1_unstructured(cell.gates, "kernel", 0.5)
     with tt.backend(backend):

@@ -1,4 +1,4 @@
-"""A user's own `build` is called once, whoever comes first; initialisers build all or nothing."""
+"""A user's own `build` is called once, by the first call; initialisers build all or nothing."""
 
 from __future__ import annotations
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cli_files import call, is_one_line_of_error, quickly, said
+from throughtime.cli._options import Columns
 from throughtime.cli.predict._future_dates import dates_after
+from throughtime.cli.tables._infer_schema import look_over
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -94,3 +97,54 @@ def test_a_sequence_without_dates(run: Path, tmp_path: Path) -> None:
         call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv"),
         "new.csv, line 4, column `when` cannot be continued: got sequence 'b' with something else than dates",
     )
+
+
+COUNTS = [(7 * day) % 31 + 20 for day in range(120)]
+DATED = {
+    "month and day": ("month,day,y", lambda day, y: f"{day // 30 + 1},{day % 30 + 1},{y}", ["y"]),
+    "month, day and another": ("month,day,t1,y", lambda day, y: f"{day // 30},{day % 30},{day % 9 / 2},{y}", ["y"]),
+    "year and month": ("year,month,target", lambda day, y: f"{2000 + day // 12},{day % 12 + 1},{y}", ["target"]),
+    "a date": ("date,y", lambda day, y: f"2024-{day // 28 + 1:02d}-{day % 28 + 1:02d},{y}", ["y"]),
+    "a weekday in words": ("weekday,y", lambda day, y: f"{['mo', 'tu', 'we'][day % 3]},{y}", ["y"]),
+}
+CLASSES = {
+    "yes or no beside a measurement": ("month,x,y", lambda day, y: f"{day // 30},{day % 7 / 2},{y % 2}"),
+    "words": ("month,day,y", lambda day, y: f"{day // 30},{day % 30},{'abc'[y % 3]}"),
+    "classes by name": ("month,day,label", lambda day, y: f"{day // 30},{day % 30},{y % 3}"),
+}
+
+
+def schema(path: Path, header: str, row: Any, **said: Any) -> Any:
+    path.write_text(header + "\n" + "".join(row(day, y) + "\n" for day, y in enumerate(COUNTS)))
+    return look_over(path, Columns(**said))
+
+
+@pytest.mark.parametrize("case", DATED)
+def test_whole_numbers_with_a_date_are_forecast(case: str, tmp_path: Path) -> None:
+    header, row, target = DATED[case]
+    _, layout, reasons = schema(tmp_path / "a.csv", header, row)
+    assert layout.task == "forecast"
+    assert [column.name for column in layout.targets] == target
+    assert reasons[target[0]] == "input and target: numbers by date (`--task tag`: classes)"
+    assert not {"month", "day", "year"} & set(target)
+    result = quickly(tmp_path / "a.csv", tmp_path / "run")
+    assert result.exit_code == 0, said(result)
+
+
+@pytest.mark.parametrize("case", CLASSES)
+def test_classes_stay_classes_beside_a_calendar(case: str, tmp_path: Path) -> None:
+    _, layout, _ = schema(tmp_path / "a.csv", *CLASSES[case])
+    assert layout.task == "tag"
+
+
+def test_what_was_said_is_done(tmp_path: Path) -> None:
+    header, row, _ = DATED["month and day"]
+    assert schema(tmp_path / "a.csv", header, row, task="tag").layout.task == "tag"
+    assert schema(tmp_path / "a.csv", header, row, categories=("y",)).layout.task == "tag"
+
+
+def test_one_class_a_sequence_is_no_quantity_by_date(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,day,y\n" + "".join(f"{day // 4},{day % 4},{day // 4 % 2}\n" for day in range(40))
+    )
+    assert look_over(tmp_path / "a.csv", Columns()).layout.task == "classify"

@@ -1,4 +1,4 @@
-"""`throughtime train`: one run a folder, whether it is new or goes on; readers are in nobody's way."""
+"""`throughtime train`: one run a folder, whether it is new or goes on; readers need no lock."""
 
 from __future__ import annotations
 

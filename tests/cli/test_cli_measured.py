@@ -155,7 +155,8 @@ def finished(file: Path, *flags: object) -> Done:
     assert result.exit_code == 0, said(result)
     html = (folder / "report.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1])
-    outcome = re.sub(r"<[^>]+>", "", re.search(r'<p class="outcome">(.*?)</p>', html)[1]).replace("&#x27;", "'")
+    shown = re.sub(r"</?code>", "`", re.search(r'<p class="outcome">(.*?)</p>', html)[1])
+    outcome = re.sub(r"<[^>]+>", "", shown).replace("&#x27;", "'")
     records = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     run = json.loads((folder / "run.json").read_text())
     return Done(file, folder, said(result), run, data, outcome, records)
@@ -240,7 +241,8 @@ def test_kept_is_the_epoch_of_the_lowest_validation_loss(done: tuple[Done, str, 
     if metrics["validation"]:
         losses = [epoch["valid"]["loss"] for epoch in epochs]
         assert metrics["epoch"] == 1 + int(np.argmin(losses))
-        assert found.run["recipe"]["patience"] >= 5
+        assert found.run["recipe"]["patience"] == len(epochs)
+        assert "lowest validation loss are kept; all epochs are run." in found.terminal
     else:
         assert metrics["epoch"] == epochs[-1]["number"]
         assert found.run["recipe"]["patience"] is None
@@ -336,6 +338,58 @@ def test_where_a_baseline_wins_the_headline_says_so(tmp_path: Path) -> None:
     lead = re.compile(r"(Worse|No better) than a plain baseline: always saying `a` is right for")
     for told in (found.terminal, found.page, outcome["headline"]):
         assert lead.search(told), told
+
+
+def sorted_by_class(path: Path) -> Path:
+    """Rows without a time, the classes one after another: the last tenth is all of one."""
+    rows = (f"{number % 7},{'ab'[number >= 120]}\n" for number in range(200))
+    path.write_text("x,tag\n" + "".join(rows))
+    return path
+
+
+def one_class_to_test(path: Path) -> Path:
+    """Sequences of which a column names those to test on, all of one class."""
+    rows = (
+        f"{number},{step + number % 2},{'ab'[number % 2]},{'test' if number in (1, 3, 5) else 'train'}\n"
+        for number in range(24)
+        for step in range(4)
+    )
+    path.write_text("id,x,kind,split\n" + "".join(rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [
+        (sorted_by_class, "say which rows belong together with `--sequence COLUMN`, or bring the rows into the order"),
+        (one_class_to_test, "give more sequences, or say in a column `split` which of them to test on."),
+    ],
+)
+def test_a_test_part_of_one_class_means_little(make: Any, fix: str, tmp_path: Path) -> None:
+    found = finished(make(tmp_path / "a.csv"))
+    outcome = found.run["outcome"]
+    assert outcome["only_class"] == "b"
+    for told in (found.terminal, found.page, outcome["headline"]):
+        assert "Means little, since the test part has one class only: " in told, told
+    for told in (found.terminal, found.page, outcome["caveat"]):
+        assert f"Every answer of the test part is `b`, so always saying that is right, too: {fix}" in told, told
+    assert "The test part has one class only, `b`: what is measured on it means little." in found.terminal
+    assert call("inspect", found.folder).exit_code == 0
+
+
+def test_classes_with_stars_in_their_names(tmp_path: Path) -> None:
+    file = sorted_by_class(tmp_path / "a.csv")
+    file.write_text(file.read_text().replace(",b", ",**b**").replace(",a", ",*`a"))
+    found = finished(file)
+    assert "Every answer of the test part is `**b**`" in found.terminal
+    assert "% of the 20 steps of the test part" in found.terminal
+
+
+def test_several_classes_mean_something(tmp_path: Path) -> None:
+    found = finished(one_sequence_of_tags(200)(tmp_path / "a.csv"))
+    assert found.run["outcome"]["only_class"] is None
+    assert found.run["outcome"]["caveat"] is None
+    assert "one class" not in found.terminal + found.page
 
 
 def test_a_season_is_found_and_repeated(tmp_path: Path) -> None:

@@ -273,7 +273,9 @@ def test_inspect_refuses_what_it_does_not_know(folder: Path, tmp_path: Path) -> 
     (tmp_path / "notes.doc").write_text("hello")
     is_one_line_of_error(call("inspect", tmp_path / "notes.doc"), "notes.doc has an unknown format: got suffix '.doc'")
     (tmp_path / "empty").mkdir()
-    is_one_line_of_error(call("inspect", tmp_path / "empty"), "no sequences in")
+    is_one_line_of_error(
+        call("inspect", tmp_path / "empty"), "has no sequences: got a folder without a table or a text"
+    )
     np.savez(tmp_path / "words.npz", lengths=np.array([1, 1]), x=np.array(["a", "b"]))
     assert call("inspect", tmp_path / "words.npz").exit_code in (0, 2)
 

@@ -106,7 +106,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commands(task: str, run: Path, file: Path) -> list[list[Any]]:
-    """Every command that reads a run; each does its work on a run that nobody has changed."""
+    """Every command that reads a run; each does its work on an unchanged run."""
     use = ["decode", run, "--length", 5] if task == "generate" else ["predict", run, file, "--out", "-"]
     return [use, ["inspect", run], ["explain", run], ["train", "--resume", run]]
 

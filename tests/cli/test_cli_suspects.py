@@ -50,13 +50,19 @@ WIDE = {
     "label last": ("class", "V{}", True),
     "steps called by numbers": ("target", "{}", False),
     "a name first": ("id", "x_{}", False),
+    "letters, label first": ("class", "sensor {}", False),
+    "letters, label last": ("y", "sensor {}", True),
 }
+
+
+def lettered(step: int) -> str:
+    return "abcdefghij"[step // 10] + "abcdefghij"[step % 10]
 
 
 @pytest.mark.parametrize("case", WIDE)
 def test_one_row_a_series_is_refused(case: str, tmp_path: Path) -> None:
     label, form, is_last = WIDE[case]
-    steps = [form.format(step) for step in range(1, 101)]
+    steps = [form.format(lettered(step - 1) if "letters" in case else step) for step in range(1, 101)]
     cells = series_in_rows()
     if case == "a name first":
         cells = [[f"s{row}", *values[1:]] for row, values in enumerate(cells)]

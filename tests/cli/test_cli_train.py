@@ -159,7 +159,7 @@ def test_mistakes_are_one_line_and_leave_nothing(flags: list, words: list[str], 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     is_one_line_of_error(call("train", tmp_path / "none.csv"), "none.csv: got no such file")
     is_one_line_of_error(call("train", "--resume", tmp_path / "none"), "none is not a run: got no such folder")
-    is_one_line_of_error(call("train", tmp_path), "no sequences in")
+    is_one_line_of_error(call("train", tmp_path), "has no sequences: got a folder without a table or a text")
 
 
 def test_an_earlier_run_is_left_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_sequences_of_one_length_are_of_that_length(tmp_path: Path) -> None:
     path.write_text("id,x\n" + "".join(f"{row // 4},{row % 3}.5\n" for row in range(160)))
     assert "a.csv: 160 rows, 40 sequences of 4 steps" in said(call("inspect", path))
     result = call("train", path, "--out", tmp_path / "run", "--epochs", 1, "--units", 4, "--horizon", 1)
-    assert "; up to 1 epoch of batches of" in said(result)
+    assert "; 1 epoch of batches of" in said(result)
     assert "1 of 1 epoch, finished" in said(call("inspect", tmp_path / "run"))
 
 

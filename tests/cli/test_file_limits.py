@@ -433,3 +433,19 @@ def test_all_limits_are_documented() -> None:
     text = "".join(page.read_text() for page in pages)
     named = {name: value for name, value in vars(limits).items() if name.isupper() and name != "MIB"}
     assert [name for name, value in named.items() if f"{value:,}" not in text] == []
+
+
+def test_the_root_of_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("it was searched"))
+    refused(
+        Path("/"),
+        "/ is not a folder of sequences: got the root of the file system, expected a folder that has sequences only. "
+        "Give the folder that has the sequences.",
+    )
+
+
+def test_a_folder_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("throughtime.cli.tables._readers.FOLDER_ENTRIES", 5)
+    for number in range(6):
+        (tmp_path / f"{number}.csv").write_text("x\n1\n2\n")
+    refused(tmp_path, "has too many files: got more than 5 files and folders, expected at most 5")

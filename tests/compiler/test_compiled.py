@@ -183,7 +183,7 @@ def test_backward_twice_and_in_turn(backend: str) -> None:
 @compiled_backends
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "ragged"])
 def test_inside_of_torchs_own_checkpoint(backend: str, lengths: list[int] | None) -> None:
-    """The first call within it meets a cell that nobody has compiled yet; the second must keep the same."""
+    """The first call within it finds a cell that is not compiled yet; the second must keep the same."""
     units = {"aten": 19, "cpu": 20}[backend] + 2 * (lengths is None)
     case = case_of(lambda: TorchGRU(units))
 

@@ -1,4 +1,4 @@
-"""Cells nobody wrote: what is compiled equals the reference, and rows that meet are always found out."""
+"""Random cells: what is compiled equals the reference, and rows that meet are always found out."""
 
 from __future__ import annotations
 

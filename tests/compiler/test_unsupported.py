@@ -151,7 +151,7 @@ def test_steps_that_look_at_values(step: Callable[..., Tensor], reason: str) -> 
 
 
 def test_a_single_row_that_is_squeezed() -> None:
-    """`squeeze` takes the batch away from a batch of one; whoever writes it means the features."""
+    """`squeeze` takes the batch away from a batch of one; what is meant are the features."""
 
     def step(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Any:
         joined = new(x, h, w, u).squeeze()
@@ -320,7 +320,7 @@ def test_function_modes_see_every_step(first: bool) -> None:
     for within in (True, False):
         check_close("results", results["reference", within], results["auto", within])
     with torch.device("cpu"):
-        assert plan_of(case).backend == "cpu", "where tensors go is nobody who looks on"
+        assert plan_of(case).backend == "cpu", "a device context is no observer"
 
 
 def test_scripted_modules_take_the_plain_road() -> None:
@@ -378,7 +378,7 @@ def test_norms_that_do_not_couple_rows(norm: nn.Module) -> None:
 
 
 def test_spectral_norm_moves_its_buffers_at_every_step() -> None:
-    """In training mode each step improves an estimate; that is nobody's but the reference's to do."""
+    """In training mode each step improves an estimate; only the reference may do that."""
     layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
 
     class Spectral(tt.RNNCell):

@@ -85,7 +85,7 @@ BROKEN_LOOPS = {
     "is defined twice": program(streams=(X, X)),
     "h is defined twice": program(op("neg", H, result=H)),
     "which no loop program has": program(streams=(like(X, dtype=torch.float8_e5m2),), matrices=()),
-    "is used by": program(op("neg", Row("nobody", 4, F32))),
+    "is used by": program(op("neg", Row("absent", 4, F32))),
     "a stored or carried value before it is defined": program(stored=(NEW,)),
     "but it is": program(op("neg", like(H, width=5), result=like(NEW, width=5))),
     "is not in the vocabulary": program(op("convolve", H)),
@@ -246,7 +246,7 @@ _numbers = itertools.count()
 
 
 def new_structure() -> tt.LSTMCell:
-    """A cell that nobody has compiled yet, whichever tests have run."""
+    """A cell that is not compiled yet, whichever tests have run."""
     return tt.LSTMCell(4, forget_bias=3 + next(_numbers) / 7, input_size=3)
 
 

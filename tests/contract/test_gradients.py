@@ -117,7 +117,7 @@ def test_poison_in_the_padding_reaches_no_second_gradient(unroll: Unroll, poison
 
 @every_unroll
 def test_poisoned_cotangents_of_the_padding_reach_nothing(unroll: Unroll) -> None:
-    """A loss that is NaN where there is no output, as a masked loss is when it divides by the mask, hurts nobody."""
+    """A loss that is NaN where there is no output, as a masked loss that divides by the mask, changes no gradient."""
     lengths = lengths_for(unroll)
     case = BY_NAME["GRU"].case(3, 4)
     wanted = sources(case)

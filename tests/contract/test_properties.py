@@ -1,4 +1,4 @@
-"""What holds for every cell, nest, length and dtype: hypothesis looks for the case nobody wrote."""
+"""What holds for every cell, nest, length and dtype: hypothesis searches for a counterexample."""
 
 from __future__ import annotations
 

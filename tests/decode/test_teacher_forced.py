@@ -21,7 +21,7 @@ LENGTHS = [6, 0, 3, 1, 4]
 
 
 class StepByStep(decode.BasicDecoder):
-    """A class of its own is run step by step: nobody can know what its steps do."""
+    """A class of its own is run step by step: what its steps do is unknown."""
 
 
 class Cell(nn.Module):

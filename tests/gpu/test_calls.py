@@ -1,6 +1,6 @@
 """What calls keep on a card from one to the next: lengths, zeros, rooms to exchange rows. `make test-gpu`.
 
-And what becomes of it when somebody records whole training steps, or when memory runs out in the middle of one.
+And what becomes of it when whole training steps are recorded, or when memory runs out in the middle of one.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_a_launch_that_fails_leaves_no_room_behind(monkeypatch: pytest.MonkeyPat
 
         def fail(self: Any, *args: Any, **options: Any) -> None:
             if not left.pop():
-                raise RuntimeError("somebody pulled the plug")
+                raise RuntimeError("the power failed")
             left.append(0)
             launch(self, *args, **options)
 
@@ -230,7 +230,7 @@ def test_make_graphed_callables(dtype: torch.dtype) -> None:
 
 @pytest.fixture
 def allow() -> Iterator[Callable[[int], None]]:
-    """Allow so many bytes beyond what is in use."""
+    """Allow this number of bytes beyond what is in use."""
 
     def set_limit(more: int) -> None:
         torch.cuda.synchronize()

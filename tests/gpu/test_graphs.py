@@ -160,7 +160,7 @@ def test_streams_other_than_the_default() -> None:
         want = run(cell, x, "reference")
         streams = [torch.cuda.Stream() for _ in range(3)]
         for turn in range(30):
-            # The memory of the blocks is the same on all streams, which nobody makes wait for each other here.
+            # The memory of the blocks is the same on all streams, which do not wait for each other here.
             stream = streams[turn % 3]
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -220,7 +220,7 @@ def test_what_cannot_be_recorded_leaves_the_process_as_it_was(monkeypatch: pytes
 
     def waits(self: chunk_buffers.ChunkBuffers) -> None:
         walk(self)
-        # Nobody can record a wait for the GPU.
+        # A wait for the GPU cannot be recorded.
         self.carried[0].sum().item()
 
     with torch.no_grad():

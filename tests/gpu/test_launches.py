@@ -90,7 +90,7 @@ def test_random_launches_end_and_agree_with_themselves(kind: Kind) -> None:
     for turn in range(TURNS):
         batch, longest = drawn(1, kind.most), drawn(1, LONGEST)
         x = torch.randn(batch, longest, 8, generator=random).to("cuda", kind.dtype)
-        # Somebody takes a step, or there is nothing to launch.
+        # At least one row takes a step, or there is nothing to launch.
         lengths = [drawn(1, longest), *(drawn(0, longest) for _ in range(batch - 1))] if turn % 2 else None
         once, again = trained(cell, x, lengths), trained(cell, x, lengths)
         wait()

@@ -144,7 +144,7 @@ def test_a_mapping() -> None:
         checkpoint["basic_rnn_cell/bias"]
     again = pickle.loads(pickle.dumps(checkpoint))
     name = "rnn/basic_rnn_cell/bias"
-    # Each time it is read: what one does with it is seen by nobody else.
+    # Each time it is read: a change of one result does not show in another.
     checkpoint[name].zero_()
     assert torch.equal(again[name], checkpoint[name])
     assert again[name].any()

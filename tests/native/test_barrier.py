@@ -61,7 +61,7 @@ def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], None]]:
-    """Says how many threads there are, and how many of them walk through a shard, however small; nobody is too late."""
+    """Sets the number of threads, and of those that share a shard, however small; no thread is too late."""
     threads = torch.get_num_threads()
     monkeypatch.setattr(partition, "SHARD_NANOSECONDS", 1)
     monkeypatch.setattr(cpu_launch, "_help", cpu_launch._Help())
@@ -97,7 +97,7 @@ class Alone:
         return here.results()
 
     def is_equalled_by(self, threads: int) -> bool:
-        """Whether so many threads leave the same bits."""
+        """Whether this number of threads leaves the same bits."""
         assert self.kernel.divide(self.steps, 0, len(self.steps.active), threads).is_joint
         return all(map(torch.equal, self.run(threads), self._expected))
 
@@ -240,7 +240,7 @@ def test_many_who_wait_for_one_are_one_delay() -> None:
             other.start()
         while meeting._numbers[0] < 3:
             time.sleep(1e-4)
-        # Until they have noticed; before that nobody is late.
+        # Until they have noticed; before that no thread is late.
         while delays and not meeting._numbers[barrier._LATE - 1]:
             time.sleep(1e-4)
         often(numbers.buffer_info()[0])
@@ -376,7 +376,7 @@ def test_how_long_it_takes_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     found = next(value for _ in range(100) if (value := barrier_nanoseconds(2)) < float("inf"))
     assert 10 < found < 1e8
     assert {2: found} == barrier._MEASURED
-    # With fewer threads than members nobody can, for now.
+    # With fewer threads than members no thread can, for now.
     assert barrier_nanoseconds(3) == float("inf")
     assert {2: found} == barrier._MEASURED
 

@@ -1,4 +1,4 @@
-"""A thread that prepares blocks for another that walks: the same bits, whoever does what and whenever."""
+"""A thread that prepares blocks for another that walks: the same bits, in any interleaving."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _always_worth_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     for name in ("SHARD_NANOSECONDS", "HELP_NANOSECONDS"):
         monkeypatch.setattr(partition, name, 1)
     monkeypatch.setattr(cpu_launch, "_help", cpu_launch._Help())
-    # Nobody walks side by side, however fast threads meet, and no kernel remembers that somebody did.
+    # No shard is shared, however fast the barrier is, and no kernel remembers that one was.
     monkeypatch.setattr(StepCost, "crew", lambda _, rows, shards, *__, **___: ThreadLayout(shards, 1))
     monkeypatch.setattr(cpu_compile, "_kernels", type(cpu_compile._kernels)())
     if request.param == "our own":
@@ -117,7 +117,7 @@ def test_while_everybody_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What was posted is taken back: nobody waits for it, nobody finds it later, and the next call rings again.
+    # What was posted is taken back: no thread waits for it or finds it later, and the next call rings again.
     pool = Pool()
     monkeypatch.setattr(thread_team, "_team", pool)
     monkeypatch.setattr(thread_pool._Worker, "_work", lambda _: None)
@@ -128,7 +128,7 @@ def test_an_assistant_that_never_wakes_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_help_that_comes_late_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The team meets at the end, and where processors are few, others keep somebody from coming."""
+    """The team meets at the end, and where processors are few, others keep a thread from arriving."""
     kind = type(team())
     program, (steps, rows) = fed_lstm(19, torch.float32), packed(*[1] * 101)
     given, kernel = arguments(program, steps, rows), compile_loop(program)
@@ -218,7 +218,7 @@ print("unharmed")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a timer that interrupts")
 def test_interruptions() -> None:
-    """Whenever a signal comes, nobody works on memory that is somebody else's by then, and nobody waits for ever."""
+    """Whenever a signal comes, no thread works on memory that has been reused by then, and none waits for ever."""
     script = INTERRUPTED.format(tests=str(Path(__file__).parents[1] / "support"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
     assert done.stdout == "unharmed\n", done.stderr

@@ -86,11 +86,11 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_few_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: Any) -> None:
+    def never(*_: Any) -> None:
         raise AssertionError
 
     monkeypatch.setattr(native_gemm, "_FEW", 1 << 22)
-    monkeypatch.setattr(rows_times_matrix, "rows_times_matrices", nobody)
+    monkeypatch.setattr(rows_times_matrix, "rows_times_matrices", never)
     rows, matrices = [random(9, 4), random(9, 5)], [random(4, 8), random(5, 8)]
     check_close("times", expected(rows, matrices), times(rows, matrices))
 

@@ -77,7 +77,7 @@ def test_many_rows_of_one_sign_lose_nothing(columns: int, sum_parts: bool) -> No
 def test_threads_share_columns_or_features(
     columns: int, features: int, sum_parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit as one thread leaves it, whoever has which part of it."""
+    """The same bits as from one thread, for any division of the work."""
     monkeypatch.setattr(weight_gradient, "WORTH_A_THREAD", 1)
     count, threads = DEPTH + 9, torch.get_num_threads()
     steps = StepLayout(torch.full((count,), 1), torch.arange(count), 1, 1)
@@ -99,7 +99,7 @@ def test_threads_share_columns_or_features(
 
 
 def test_shares() -> None:
-    """Both ways: whatever is shared is whole, and nobody has much more than another."""
+    """Both ways: all of it is covered, and no thread has much more than another."""
     assert weight_gradient._shares(96, 288, 2, 32) == [(0, 96, 0, 144), (0, 96, 144, 288)]
     assert weight_gradient._shares(128, 288, 2, 32) == [(0, 64, 0, 288), (64, 128, 0, 288)]
     assert weight_gradient._shares(12, 40, 2, 32) == [(0, 12, 0, 40)]
@@ -179,7 +179,7 @@ def test_no_rows_or_no_columns_of_the_step_before() -> None:
 
 
 def test_nothing_is_written_beside_the_results() -> None:
-    """A panel is wider than what is left of a matrix: the next row begins there, or somebody else's memory."""
+    """A panel is wider than what is left of a matrix: the next row begins there, or other memory."""
     g, part = rows(30, 19, torch.float32), rows(30, 8, torch.float32)
     memory = torch.full((8 * 19 + 19 + 64,), -1.0)
     product, sums = memory[: 8 * 19].view(8, 19), memory[8 * 19 : 9 * 19]

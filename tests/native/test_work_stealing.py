@@ -1,4 +1,4 @@
-"""Threads that help each other out: every piece of every row is walked through once and in order, whoever is slow."""
+"""Threads that help each other out: every piece of every row runs once and in order, whichever thread is slow."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ class TestLeftAlone:
     def test_a_replaced_forward(self) -> None:
         module: Any = nn.GRU(3, 4)
         module.forward = lambda x: x
-        with pytest.warns(UserWarning, match="its `forward` is replaced by another function"):
+        with pytest.warns(UserWarning, match="its `forward` has been replaced"):
             tt.accelerate(module)
         assert type(module) is nn.GRU
 

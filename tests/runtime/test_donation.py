@@ -1,4 +1,4 @@
-"""What a backward pass stores takes the place of what was kept for it: never too early, and never of anybody's."""
+"""Donation: the backward pass overwrites saved buffers, never too early, and never a tensor held elsewhere."""
 
 from __future__ import annotations
 

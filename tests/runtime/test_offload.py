@@ -1,7 +1,7 @@
 """Compiled unrolls whose memory is swapped: what blocks keep waits on the host, and nothing else changes.
 
 On a CPU swapping is of no use, so it is made to look useful here, with blocks so small that everything travels. The bus
-copies as late as it may: whoever reads too early finds NaN.
+copies as late as it may: a read that comes too early finds NaN.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CPU = torch.device("cpu")
 
 
 class LateBus:
-    """A bus that copies nothing before somebody waits for it, and then only what it must.
+    """A bus that copies nothing before its copy is awaited, and then only what it must.
 
     Waiting is the device's business: the host itself sees what has arrived after `finish`, and not before.
     """
@@ -193,7 +193,7 @@ def test_lengths_and_options(
     run_both(lstm(), lengths, backend=backend, **options)
     assert not bus.waiting
     assert bus.out_bytes or lengths == [1] * 6
-    # A block that is recomputed sends what it keeps twice, and the first time nobody asks for it.
+    # A block that is recomputed sends what it keeps twice, and the first copy is never read.
     assert bus.out_bytes == bus.back_bytes * (2 if "checkpoint_every" in options else 1)
 
 
@@ -316,7 +316,7 @@ def test_host_memory_is_let_go_with_the_graph(bus: LateBus, monkeypatch: pytest.
 
 
 def test_hooks_of_others_find_what_was_kept(bus: LateBus) -> None:
-    """Whoever packs saved tensors reads them, and so must wait for what is on its way."""
+    """A hook that packs saved tensors reads them, so it must wait for copies that have not finished."""
     case = lstm()
     (want,) = torch.autograd.grad((result := swapped_outputs(case))[1].sum(), result[0])
     with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda tensor: tensor):

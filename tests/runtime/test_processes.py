@@ -70,7 +70,7 @@ def test_any_number_of_threads_gives_the_same(lengths: list[int] | None, threads
 
 @compiled_backends
 def test_threads_that_meet_a_new_cell_at_once(backend: str) -> None:
-    """They compile it once, or each of them does; nobody sees half of it, and nobody another's numbers."""
+    """They compile it once, or each of them does; no process sees half of it, or the numbers of another."""
     count = 4
     torch.manual_seed(1)
     cell = LayerNormLSTM(5, modules=True)
@@ -100,7 +100,7 @@ def one_pass(cell: Any, inputs: Any, lengths: Any, backend: str) -> Any:
 
 
 def test_a_backend_is_chosen_for_one_thread() -> None:
-    """What one thread asks for is nobody else's affair."""
+    """The settings of one thread do not affect another."""
     case = BY_NAME["no state"].case(2, 3)
 
     def elsewhere() -> Any:
@@ -122,7 +122,7 @@ def test_a_choice_ends_with_its_block() -> None:
 
 
 def in_a_process_of_its_own(script: str, *arguments: str) -> str:
-    """The output of a script, whose threads and forks disturb nobody here."""
+    """The output of a script, whose threads and forks do not disturb this process."""
     command = [sys.executable, "-W", "error", "-c", PREAMBLE + textwrap.dedent(script), *arguments]
     done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120, cwd=TESTS)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -125,7 +125,7 @@ def test_streams_are_not_given_away_while_somebody_looks(monkeypatch: pytest.Mon
 
 
 def test_two_hundred_shapes_are_right() -> None:
-    """Everything at once would tell nobody which: each is compared with the reference by itself."""
+    """A failure of all at once would not say which one: each is compared with the reference by itself."""
     cell = LayerNormLSTM(7, modules=False)
     for parameter in cell.parameters():
         nn.init.normal_(parameter, std=0.4)
@@ -184,7 +184,7 @@ def test_the_first_call_does_not_depend_on_the_time(time: int, compilations: lis
 @pytest.mark.parametrize("backend", ["reference", "aten", "cpu"])
 @pytest.mark.parametrize("make", [lambda: tt.LSTMCell(6, input_size=3), lambda: TorchGRU(17)], ids=["own", "user's"])
 def test_a_cell_that_is_gone_is_gone(make: Callable[[], Any], backend: str) -> None:
-    """What the engine remembers of a structure keeps nobody's weights alive."""
+    """What the engine remembers of a structure keeps no weights alive."""
     gone = weakrefs_of(make(), backend)
     gc.collect()
     assert [ref() for ref in gone] == [None] * len(gone)

@@ -41,7 +41,7 @@ def plan_of(case: Case, lengths: Lengths = None, **options: Any) -> Any:
 
 
 def check_fallback(case: Case, reason: str, lengths: Lengths = None) -> None:
-    """Nobody compiles it, everybody says why, and what `auto` gives is right."""
+    """No backend compiles it, each says why, and the result of `auto` is right."""
     plan = plan_of(case, lengths)
     assert plan.backend == "reference"
     assert set(plan.reasons) == set(COMPILED)

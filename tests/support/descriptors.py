@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """A cell as the tests want it: how to make one with so many units, and the size of its inputs."""
+    """A cell as the tests want it: how to make one with a number of units, and the size of its inputs."""
 
     name: str
     make: Callable[[int], Any]

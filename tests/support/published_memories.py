@@ -372,7 +372,7 @@ class SlotsFirst(tt.RNNCell):
 
 
 class ManyRows(tt.RNNCell):
-    """A table of parameters, a memory and a number in the code of exactly so many rows."""
+    """A table of parameters, a memory and a number in the code, each equal to the number of rows."""
 
     def __init__(self, units: int, rows: int) -> None:
         super().__init__()

@@ -61,7 +61,7 @@ def test_half_precision() -> None:
 def test_every_way_to_multiply(
     name: str, rows: int, held: int | None, dtype: torch.dtype, units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows pass through shared memory (None), or are operands, with columns of so many features in registers."""
+    """Rows pass through shared memory (None), or are operands, with columns of this number of features in registers."""
 
     def choose(load: StepCost, _batch: int, card: GpuSpec, *_: object, ragged: bool = False) -> Tiling:
         wanted = (rows, held is not None)
@@ -86,7 +86,7 @@ def test_every_way_to_multiply(
 def test_columns_that_do_not_stay_on_chip(
     name: str, kept: int, dtype: torch.dtype, units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Columns of so many features stay, the others come from memory at every step."""
+    """Columns of this number of features stay, the others come from memory at every step."""
     streamed: list[bool] = []
 
     def choose(load: StepCost, _batch: int, card: GpuSpec, *_: object, ragged: bool = False) -> Tiling:

@@ -112,7 +112,7 @@ class TorchGRU(tt.RNNCell):
 
 
 class TorchCell(tt.RNNCell):
-    """The first thing that somebody with torch at hand would write."""
+    """The plainest form in torch."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -458,7 +458,7 @@ USER_CELLS = [
     line("attention to a memory", lambda units: Attention(units, own=False)),
     line("images", ConvolutionalGRU, "aten", "convolution", IMAGE),
     line("plain tensors", PlainTensors),
-    step("gates that nobody reads", unread_gates, (7, 4), (4,), (7, 4), (4,)),
+    step("gates that are not read", unread_gates, (7, 4), (4,), (7, 4), (4,)),
     line("half of a product, inputs frozen", FrozenHalf),
     step("softmax gates", softmax_gates, (7, 3), (7, 12)),
     step("inner loop", inner_loop, (3, 4), (4, 4)),

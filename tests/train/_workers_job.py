@@ -49,7 +49,7 @@ def few_rows_truncated(folder: Path) -> dict[str, Any]:
 
 
 class Sparing(Counter):
-    """Has a layer that nobody uses, one for long sequences alone, and one for every other batch."""
+    """Has a layer that is never used, one for long sequences alone, and one for every other batch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -86,7 +86,7 @@ def test_streams() -> None:
     assert batch.inputs.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert torch.equal(batch.targets, batch.inputs + 1)
     with pytest.raises(
-        ValueError, match="`sequence` is too short for so many streams: got 3 steps, expected at least 4"
+        ValueError, match="`sequence` is too short for `batch_size` streams: got 3 steps, expected at least 4"
     ):
         streams(torch.arange(3), 3)
 

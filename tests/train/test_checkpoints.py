@@ -30,7 +30,7 @@ pytestmark = pytest.mark.covers("training")
 
 
 class Stop(Callback):
-    """An interruption after so many steps."""
+    """An interruption after a number of steps."""
 
     def __init__(self, after: int) -> None:
         self.after = after

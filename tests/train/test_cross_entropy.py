@@ -180,7 +180,7 @@ def test_others_may_look_on() -> None:
 @pytest.mark.parametrize(
     "scores",
     [torch.randn(2, 3, 4, dtype=torch.float16), torch.randn(2, 3, 4, dtype=torch.bfloat16), torch.zeros(0, 3, 4)],
-    ids=["float16", "bfloat16", "nobody"],
+    ids=["float16", "bfloat16", "no rows"],
 )
 def test_what_is_left_to_torch(scores: Tensor) -> None:
     classes = torch.zeros(scores.shape[:2], dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whoever writes them."""
+"""Files that are there whole or not at all, also with several writers."""
 
 from __future__ import annotations
 

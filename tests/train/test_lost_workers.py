@@ -126,7 +126,7 @@ def test_sigterm_has_its_meaning_again_afterwards() -> None:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with _lost_workers.sigterm_raised("Again."):
-            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a handler that the program has set stays"
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "the handler of the caller stays"
     finally:
         signal.signal(signal.SIGTERM, before)
 

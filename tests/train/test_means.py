@@ -57,8 +57,8 @@ def test_a_batch_without_padding_is_taken_as_it_is(lengths: list[int]) -> None:
         found, expected = measure(values, targets, torch.tensor(lengths)), measure(values, targets)
         assert torch.equal(found.value, expected.value)
         assert found.count == expected.count
-    nobody = torch.zeros(0, 4, 5), torch.zeros(0, dtype=torch.int64)
-    assert masked_mean(*nobody).count == 0
+    empty = torch.zeros(0, 4, 5), torch.zeros(0, dtype=torch.int64)
+    assert masked_mean(*empty).count == 0
 
 
 def test_one_target_for_each_sequence() -> None:

@@ -127,7 +127,7 @@ def test_lengths_given_twice_are_refused_by_a_known_call_as_well() -> None:
 
 
 def test_known_calls_are_what_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the second call on nobody chooses a backend, whatever the lengths."""
+    """From the second call on no backend is chosen, whatever the lengths."""
     cell = tt.LSTMCell(4, input_size=3)
     tt.dynamic_rnn(cell, packed([5, 1, 3]), dtype=torch.float32)
 

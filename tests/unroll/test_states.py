@@ -168,7 +168,7 @@ def test_a_finished_row_of_raw_rnn_is_out_of_reach(inputs: Tensor) -> None:
 
 
 class RowCounter(tt.RNNCell):
-    """Remembers how many rows each call had; since a step changes the cell, nobody but the reference may run it."""
+    """Remembers how many rows each call had; since a step changes the cell, only the reference may run it."""
 
     state_size = output_size = 3
 

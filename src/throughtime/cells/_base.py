@@ -47,7 +47,7 @@ def not_looking(check_values: Callable[..., None]) -> Callable[..., None]:
 
 
 def zeros_of(inside: Callable[[Any], Iterable[Any]]) -> Callable[[_Method], _Method]:
-    """Mark a method that makes nothing but zeros if the cells `inside` do: nobody needs to ask it again."""
+    """Mark a method that makes nothing but zeros if the cells `inside` do, so that its result can be reused."""
 
     def mark(method: _Method) -> _Method:
         method.zeros_of = inside  # type: ignore[attr-defined]

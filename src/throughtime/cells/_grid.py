@@ -405,7 +405,7 @@ class BidirectionalGridLSTMCell(GridLSTMCell):
 
 
 def count_slices(width: int, feature_size: int, skip: int) -> int:
-    """How many slices of `feature_size` features, `skip` apart, fit into so many features."""
+    """How many slices of `feature_size` features, `skip` apart, fit into the given number of features."""
     count = (width - feature_size) // skip + 1
     if count < 1:
         what, fix = "no slice fits into the features", "Pass a smaller `feature_size`."

@@ -14,7 +14,7 @@ _types: dict[tuple[tuple[str, ...], tuple[int, ...]], Any] = {}
 
 
 def grid_state_type(directions: tuple[str, ...], blocks: tuple[int, ...]) -> Any:
-    """The named tuple, with TensorFlow's names, for blocks of so many slices."""
+    """The named tuple, with TensorFlow's names, for blocks of a number of slices."""
     known = _types.get((directions, blocks))
     if known is not None:
         return known

@@ -40,7 +40,7 @@ def check_shapes(cell: str, loaded: Shapes, expected: Shapes, why: str) -> None:
 def check_loaded(cell: str, loaded: Shapes, shapes_for: Callable[[int], Shapes], multiple: int) -> None:
     """Raise unless there are inputs for which the cell has parameters of these shapes.
 
-    Nobody has seen inputs yet: how wide they are, a multiple of `multiple`, follows from the weights that they meet.
+    No input has been seen yet: its width, a multiple of `multiple`, follows from the shape of the weights.
     """
     sides = _sides(shapes_for, multiple)
     if sides is None:

@@ -57,7 +57,7 @@ class BuiltOnce(LazyModuleMixin):
     """torch's lazy modules, for threads that make the first call together."""
 
     def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
-        """torch's hook before the first call; whoever comes second finds the work done and the hook gone."""
+        """torch's hook before the first call; a second thread finds the work done and the hook gone."""
         with _lazy_build.building:
             module.initialize_parameters(*args, **(kwargs or {}))
             end_laziness(module)
@@ -101,7 +101,7 @@ class LazyCell(BuiltOnce, StepCall):
     @property
     def built(self) -> bool:
         """Whether the parameters exist."""
-        # Whoever is building it is done before the question is answered; a built cell has no initialisers left.
+        # A thread that is building it finishes before the question is answered; a built cell has no initialisers left.
         with _lazy_build.building if self._initializers else nullcontext():
             # By attribute, not by `get_parameter`: parametrised or functional modules hold plain tensors.
             return not any(is_lazy(attrgetter(path)(self)) for path in self._paths)
@@ -158,7 +158,7 @@ class LazyCell(BuiltOnce, StepCall):
 
     def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
         """torch's hook before the first call."""
-        # Whoever did not load a parameter but put it there has not been asked yet.
+        # A parameter that was assigned instead of loaded has not been checked yet.
         module._check_loaded(module._loaded())
         super()._infer_parameters(module, args, kwargs)
 

@@ -19,7 +19,7 @@ class ParameterScope(LazyModuleMixin, nn.Module):
     bias: Tensor
 
     def before_a_step(self) -> None:
-        """Call whoever wants to be called first: so do tools that replace a weight, `torch.nn.utils.prune` for one."""
+        """Call the forward pre-hooks first: tools that replace a weight, such as `torch.nn.utils.prune`, use them."""
         own = vars(self).get("_initialize_hook")
         for number, hook in list(self._forward_pre_hooks.items()):
             if own is None or number != own.id:

@@ -9,7 +9,7 @@ MOST_LAYERS = 1_000
 
 
 def check_counts(counts: dict[str, int | None], most: int = MOST) -> None:
-    """Each, by its flag, is at least 1 and no larger than anybody means; None was not said."""
+    """Each, by its flag, is at least 1 and at most `most`; None was not given."""
     for flag, value in counts.items():
         if value is not None and not 1 <= value <= most:
             wrong, expected = ("small", "1 or more") if value < 1 else ("large", f"at most {most:,}")

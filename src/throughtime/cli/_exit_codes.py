@@ -148,7 +148,7 @@ class CleanExits(TyperGroup):
         except UserError as made:
             stop(str(made))
         except BrokenPipeError:
-            # Whoever reads along, such as `head`, has seen enough; what is left in the buffer has nowhere to go.
+            # The reader, such as `head`, has closed the pipe: what is left in the buffer cannot be written.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None

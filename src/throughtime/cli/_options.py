@@ -20,7 +20,7 @@ class Columns(NamedTuple):
 
 
 def given_options(context: typer.Context) -> list[str]:
-    """The names of the options that somebody gave, as opposed to those left at their defaults."""
+    """The names of the options that were given, as opposed to those left at their defaults."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     # By its name: the class is click's, or typer's copy of it.
     return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]

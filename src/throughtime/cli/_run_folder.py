@@ -65,7 +65,7 @@ def _is_free(folder: Path) -> bool:
 
 
 def check_free(folder: Path) -> None:
-    """Nothing of an earlier run, nor of anybody else, is in the way."""
+    """Neither an earlier run nor other files are in the folder."""
     if folder.is_dir() and not _is_free(folder):
         held = "an earlier run" if (folder / RUN).exists() else "other files"
         refuse(
@@ -81,7 +81,7 @@ def check_free(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder, so that nobody trains for results that cannot be saved."""
+    """Make the folder before training, so that results can be saved."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".probe"

@@ -269,7 +269,11 @@ _OUTCOME = record(
         "baseline": record({"name": text, "value": any_number}),
         "better_than_baseline": truth,
         "headline": text,
-    }
+        "only_class": nothing_or(text),
+        "caveat": nothing_or(text),
+    },
+    # Runs of earlier versions do not have them.
+    optional=("only_class", "caveat"),
 )
 # Runs of earlier versions have `train` and `held_out`.
 _METRICS = record(

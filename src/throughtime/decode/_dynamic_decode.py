@@ -158,7 +158,7 @@ def _check_limit(maximum_iterations: Any) -> int | None:
     fix = "Pass the most steps to run; rows of different lengths end by their end tokens."
     limit = int(whole_numbers("maximum_iterations", maximum_iterations, 0, fix))
     if limit < 0:
-        # TensorFlow would run no step, and say nothing; whoever means no limit is told how to say so.
+        # TensorFlow would run no step, and say nothing; the error says how to ask for no limit.
         fix = "Pass None for no limit, 0 for no step."
         raise ValueError(problem("`maximum_iterations` is negative", got=limit, expected="at least 0", fix=fix))
     return limit

@@ -18,7 +18,7 @@ def beside_graphs(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if torch.compiler.is_compiling():
-            # Said to whoever insists on one graph, by `fullgraph=True`.
+            # The message where one graph is required, by `fullgraph=True`.
             torch._dynamo.graph_break(msg=f"tt.decode: {function.__name__} depends on the values of tensors")
             return torch.compiler.disable(function)(*args, **kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)

@@ -97,7 +97,7 @@ def _reason_to_leave(part: nn.Module) -> str | None:
         return "a class with an `__init_subclass__` and a first base without `__dict__` cannot be inherited from here"
     replaced = [name for name in ("forward", "check_forward_args", "permute_hidden") if name in vars(part)]
     if replaced:
-        return f"its `{replaced[0]}` is replaced by another function"
+        return f"its `{replaced[0]}` has been replaced"
     return None
 
 

@@ -1,8 +1,8 @@
 """torch.compile takes none of torch's recurrent modules, nor a class made of one; ours it can take.
 
 What it refuses them for is their operators, which it would unroll. Ours have another, but are refused by their class
-before anybody looks inside. There is a setting, for all modules of a process: torch's own would be unrolled then, which
-takes minutes. So it is made for ours alone, while torch looks at one.
+before anything looks inside. There is a setting, for all modules of a process: torch's own would be unrolled then,
+which takes minutes. So it is made for ours alone, while torch looks at one.
 """
 
 from __future__ import annotations

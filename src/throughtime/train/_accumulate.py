@@ -108,7 +108,7 @@ def model_device(model: nn.Module) -> torch.device:
 
 
 def _lengthened(sequences: Tensor, steps: int) -> Tensor:
-    """`sequences` [B, T, ...] with so many more steps of padding."""
+    """`sequences` [B, T, ...] with more steps of padding."""
     return functional.pad(sequences, (0, 0) * (sequences.ndim - 2) + (0, steps))
 
 

@@ -21,7 +21,7 @@ class Callback:
     """
 
     def begin(self, epochs: int, steps: int, history: History) -> None:
-        """Before the first step: so many epochs of about so many steps; `history` has records if a run goes on."""
+        """Before the first step: epochs of about `steps` steps each; `history` has records if a run goes on."""
 
     def step(self, step: Step) -> None:
         """After a step of the optimiser."""
@@ -36,7 +36,7 @@ class Callback:
 class Progress(Callback):
     """A bar with rate (of sequences' own steps) and remaining time on a terminal, and a line an epoch that stays.
 
-    Of more than a hundred epochs, only so many have a line that one can read them. `console` is that of rich; by
+    Of more than a hundred epochs, only some have a line, so that they stay readable. `console` is that of rich; by
     default, standard output. An epoch better than all before is marked, unless with `mark_best=False`.
 
     >>> import throughtime as tt

@@ -121,7 +121,7 @@ class Checkpoints:
         target = self.folder / f"checkpoint-{name}"
         new = self.folder / f".{target.name}.new"
         for left in self.folder.glob(".checkpoint-*"):
-            # By a run that was killed while it wrote or deleted; what is somebody else's has another name.
+            # By a run that was killed while it wrote or deleted; files of others have other names.
             if _LEFT.fullmatch(left.name) and left.is_dir():
                 shutil.rmtree(left)
         tensors: dict[str, Tensor] = {}
@@ -169,7 +169,7 @@ class Checkpoints:
             raise self._unreadable(path, one_line(error)) from None
 
     def _unreadable(self, path: Path, why: object) -> InvalidArgumentError:
-        """A kill leaves no such thing: the disk has lost something, and somebody should know before a run goes on."""
+        """A kill leaves no such thing: the disk has lost something, and the user should know before a run goes on."""
         before = _in_order(self.folder)[:-1]
         way = f"from {before[-1].name}" if before else "from the beginning"
         what, expected = "the checkpoint cannot be read", "the file as it was written"

@@ -41,7 +41,7 @@ def evaluate(
         raise TypeError(problem("`batches` are no batches", got=type_name(batches), expected=expected, fix=fix))
     worker, device = this_worker(), model_device(model)
     alone = Worker(0, 1, device)
-    # Somebody may have frozen a part of it.
+    # The caller may have frozen a part of it.
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     sums, seen = Sums({}), False

@@ -70,7 +70,8 @@ def fit(  # noqa: PLR0913 (public)
       state; `state` is None at the beginning of a batch.
     * `precision=torch.bfloat16` (or float16, whose loss is scaled) computes in mixed precision.
     * `monitor` is the metric of the validation (or of training, if there is none) that says which epoch is best.
-      `patience` stops after so many epochs without a better one; `keep_best` leaves the best weights in the model.
+      `patience` stops after that number of epochs without a better one; `keep_best` leaves the best weights in the
+      model.
     * `folder` gets `history.jsonl` and checkpoints: every `checkpoint_every` steps or every epoch, and at the end; the
       last `keep` stay. With `resume=True` a run goes on from the newest checkpoint, if there is one, to exactly the
       numbers it would have come to without the interruption. One training at a time writes to a folder: it is locked.

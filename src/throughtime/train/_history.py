@@ -139,7 +139,7 @@ class Log:
             self._file = (folder / History.FILE).open("a", encoding="utf-8")
 
     def write(self, record: Step | Epoch) -> None:
-        """Append a record; whoever reads along sees it at once."""
+        """Append a record, and flush it to readers of the file."""
         if self._file is not None:
             self._file.write(_line(record))
             self._file.flush()
@@ -161,7 +161,7 @@ class Log:
 
 
 def memory_used(device: torch.device) -> int:
-    """The most bytes that a GPU, or this process, has held so far; 0 where nobody says."""
+    """The most bytes that a GPU, or this process, has held so far; 0 where it is unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

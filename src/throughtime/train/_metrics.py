@@ -47,7 +47,7 @@ def mask(lengths: Tensor, time: int) -> Tensor:
 
 
 def real_steps(lengths: Tensor | None, *values: Tensor) -> list[Tensor]:
-    """The real steps [N, ...] of `values` [B, T, ...]; nobody looks at the padding again, a gradient neither.
+    """The real steps [N, ...] of `values` [B, T, ...]; the padding is not read again, nor does a gradient reach it.
 
     If all are real, the values are as they came.
     """

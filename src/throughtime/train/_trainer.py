@@ -135,7 +135,7 @@ class Trainer:
                 part.set_epoch(self.place.epoch)
         gone = self.place.batch
         if not gone:
-            # Whoever draws when an epoch begins draws now, as it did then.
+            # What draws random numbers at the start of an epoch draws now, as it did then.
             self._restore_random()
         elif hasattr(sampler, "skip"):
             sampler.skip(gone)

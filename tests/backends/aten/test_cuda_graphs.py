@@ -1,4 +1,4 @@
-"""Loops in recorded blocks of steps, as on a GPU, but on the CPU: whoever records here only remembers what to call.
+"""Loops in recorded blocks of steps, as on a GPU, but on the CPU: the recorder here only remembers what to call.
 
 `tests/gpu/test_graphs.py` holds the same with real graphs.
 """

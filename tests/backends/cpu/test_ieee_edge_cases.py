@@ -36,7 +36,7 @@ class Stepping(tt.RNNCell):
 
 
 def in_loop(x: Tensor, h: Tensor) -> Tensor:
-    """The inputs, as far as anybody knows: what comes after cannot leave the loop."""
+    """The inputs, as far as a compiler can know: what comes after cannot leave the loop."""
     return torch.where(h > 9, h, x)
 
 

@@ -71,7 +71,7 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
     for name in ("PIECES_NANOSECONDS", "RAGGED_PIECES_NANOSECONDS"):
         monkeypatch.setattr(partition, name, 0)
     monkeypatch.setattr(partition, "HALF_ROWS", 1)
-    # Who walks side by side has no pieces, and no kernel remembers that somebody did.
+    # A shared shard has no pieces, and no kernel remembers that one was shared.
     monkeypatch.setattr(StepCost, "crew", lambda _, rows, shards, *__, **___: ThreadLayout(shards, 1))
     monkeypatch.setattr(cpu_compile, "_kernels", type(cpu_compile._kernels)())
 

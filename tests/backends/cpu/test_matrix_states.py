@@ -169,7 +169,7 @@ def test_products_with_parameters(name: str, backend: str) -> None:
 @compiled_backends
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_attention_to_what_lies_apart_in_memory(dtype: torch.dtype, backend: str) -> None:
-    """torch has a kernel for it that reads features side by side, and trusts whoever calls it."""
+    """torch has a kernel for it that reads features side by side, and trusts its caller."""
 
     def step(x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
         found = functional.scaled_dot_product_attention(x.unsqueeze(1), m.unsqueeze(1), x.unsqueeze(1)).squeeze(1)

@@ -202,7 +202,7 @@ def compiled(program: LoopProgram, shape: Tiling, dtype: str) -> Any:
 
 @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "fp16"), (torch.float32, "fp32")])
 def test_compilers_see_that_rows_are_read_as_operands(dtype: torch.dtype, name: str) -> None:
-    """Else they would pass through shared memory all the same, and nobody would notice but by the time it takes."""
+    """Else they would pass through shared memory all the same, which only the time would show."""
     cell = tt.BasicLSTMCell(256, input_size=4).to(dtype)
     with tt.backend("aten"):
         program = tt.explain(cell, torch.zeros(2, 3, 4, dtype=dtype), dtype=dtype).program

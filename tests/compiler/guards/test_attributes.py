@@ -174,7 +174,7 @@ def test_changes_inside_of_a_module(modules: bool, backend: str) -> None:
 
 @compiled_backends
 def test_changes_of_plain_tensors(backend: str) -> None:
-    """A cell that is no module has nobody to tell that something changed."""
+    """A cell that is no module has nothing that notices a change."""
     cell = PlainTensors(4)
     for weight in cell.weights:
         weight.data = torch.randn(weight.shape, dtype=torch.float64)
@@ -270,7 +270,7 @@ SCALE = 1.0
 
 @compiled_backends
 def test_a_number_that_a_step_sees_from_outside(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a notebook, where somebody sets a global variable again and runs the next line once more."""
+    """As in a notebook, where a global variable is set again and the next line once more."""
 
     class Scaled(TorchGRU):
         def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -460,7 +460,7 @@ def test_gradients_of_a_function_of_the_weights() -> None:
 
 
 class Named(tt.RNNCell):
-    """A step of somebody else's may look at its name."""
+    """A step of another library may look at its name."""
 
     state_size = output_size = property(lambda self: 3)
 

@@ -57,7 +57,7 @@ def with_default(held: list[float]) -> Any:
 
 
 HELD = [1.0]
-# What a cell holds, how it reads a number there, and how somebody changes the number.
+# What a cell holds, how it reads a number there, and how the number is changed.
 OPTIONS: dict[str, tuple[Callable[[], Any], Callable[[Any], float], Callable[[Any], Any]]] = {
     "slots": (Slotted, lambda held: held.scale, lambda held: setattr(held, "scale", -2.0)),
     "a frozen dataclass": (

@@ -70,7 +70,7 @@ def test_rows_that_stay_apart(step: Callable[..., Tensor]) -> None:
     check_on("aten", case, LENGTHS)
 
 
-# What is picked belongs to other rows after all, or to nobody.
+# What is picked belongs to other rows after all, or to none.
 NUMBERED: dict[str, Callable[..., Tensor]] = {
     "the row before": lambda x, h, w, u: h[torch.arange(len(h)) - 1, h.argmax(1)].unsqueeze(1),
     "the other way round": lambda x, h, w, u: h[torch.arange(len(h) - 1, -1, -1), h.argmax(1)].unsqueeze(1),
@@ -159,7 +159,7 @@ def test_norms_of_rows_that_do_not_come_first(lengths: Any) -> None:
 
 
 class Turned(tt.RNNCell):
-    """What lies in order at the first step of the way back does not at the second."""
+    """What lies in order at the first step of the backward pass does not at the second."""
 
     state_size = output_size = torch.Size([4, 2])
 

@@ -60,7 +60,7 @@ def test_what_sums_are_taken_of_is_made_in_the_loop(name: str) -> None:
     before, after = program.adjoint.after, changed.adjoint.after
     assert {value.name for value in before.gives} - {value.name for value in after.gives} >= moved
     assert moved <= {value.name for value in changed.adjoint.loop.stored}
-    # What nobody takes any more is not stored.
+    # What is no longer used is not stored.
     assert set(changed.adjoint.loop.stored) <= {*after.takes, *changed.adjoint.gradients}
     assert changed.adjoint.gradients == program.adjoint.gradients
     assert (changed is program) == (not moved)

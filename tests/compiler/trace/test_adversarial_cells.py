@@ -92,7 +92,7 @@ def numbered(x: Tensor, h: Tensor, w: Tensor, u: Tensor, v: Tensor) -> Tensor:
     return new(x, h, w, u) + torch.exp(v.detach()[: len(x)])
 
 
-# Rows that meet, or steps that depend on how many there are. Nobody may compile any of them.
+# Rows that meet, or steps that depend on how many there are. No backend may compile any of them.
 COUPLED: dict[str, tuple[Function, tuple[int, ...]]] = {
     "a table cut to the batch": (numbered, (9, 4)),
     "a table at the size of the batch": (lambda x, h, w, u, v: new(x, h, w, u) + v.detach()[len(x)], (80, 4)),

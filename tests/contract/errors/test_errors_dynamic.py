@@ -375,7 +375,7 @@ def test_a_wrong_first_step_is_the_last() -> None:
 
 
 def test_a_wrong_step_is_traced_for_nothing() -> None:
-    """What is wrong with a step is said by the reference, in the same words, whoever has found it first."""
+    """What is wrong with a step is said by the reference, in the same words, on every backend."""
     cell = Returning(lambda inputs, state: (None, state))
     with pytest.raises(TypeError) as direct, tt.backend("reference"):
         run(cell, X)

@@ -21,7 +21,7 @@ from throughtime.cli.tables._schema import WORDS
 from throughtime.cli.tasks._load_model import load
 from throughtime.cli.tasks._sampling import Style, generate, translate
 
-# So many tokens are an idea of what the model knows.
+# This number of tokens shows what the model knows.
 SHOWN = 16
 # A flag without effect would be taken for one with it.
 FOR_ONE_ONLY = {GENERATE: ("length", "samples", "temperature", "top_k", "top_p"), TRANSLATE: ("beam", "best")}
@@ -38,7 +38,7 @@ def write(  # noqa: PLR0913 (options of the command)
     device: str | None,
     given: Collection[str],
 ) -> None:
-    """Print what the model of a run writes; `given` are the names of the options that somebody gave."""
+    """Print what the model of a run writes; `given` are the names of the options that were given."""
     place = use_device(device)
     saved = load(run, place)
     check_useful(saved.layout.task, given)

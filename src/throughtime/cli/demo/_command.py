@@ -56,7 +56,7 @@ def _check_options(seed: int, epochs: int | None, quick: bool) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """Make the folder and try it, so that nobody trains for a picture that cannot be saved."""
+    """Make the folder and write to it before training, so that the picture can be saved."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

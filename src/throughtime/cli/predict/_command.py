@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from throughtime.cli._bounds import check_counts
+from throughtime.cli._compressed import stem_of
 from throughtime.cli._devices import Device, check_device
 from throughtime.cli._result_files import check_output
 from throughtime.cli._user_errors import refuse
@@ -50,7 +51,7 @@ def predict(
     check_device(device)
     if not file.exists():
         refuse(f"cannot read {file}", got="no such file", expected="a file or a folder", fix="Check the path.")
-    out = out or Path(f"{file.stem}-predictions.csv")
+    out = out or Path(f"{stem_of(file)}-predictions.csv")
     check_output(out)
     if out.exists() and out.resolve() == file.resolve():
         refuse("`--out` is the file itself", got=out, expected="another name", fix="Choose another.")

@@ -20,14 +20,14 @@ _FORM = re.compile(
 
 
 class Stride(NamedTuple):
-    """From one date to the next: so many months or, where these differ, so much time."""
+    """From one date to the next: a number of months or, where these differ, a span of time."""
 
     months: int
     span: timedelta
     at_ends: bool = False
 
     def after(self, date: datetime, count: int) -> datetime:
-        """The date so many strides later."""
+        """The date a number of strides later."""
         if not self.months:
             return date + count * self.span
         month = MONTHS * date.year + date.month - 1 + count * self.months

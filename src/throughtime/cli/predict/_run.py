@@ -25,7 +25,7 @@ from throughtime.cli.tables._infer_roles import CLASSIFY, GENERATE, TAG
 from throughtime.cli.tasks._examples import inputs_of, sequences
 from throughtime.cli.tasks._load_model import load
 
-# So many steps at a time at most, with the padding: what bounds the memory, whatever the file's size.
+# The most steps at a time, padding included: this bounds the memory, whatever the file's size.
 MOST_STEPS = 100_000
 
 
@@ -78,7 +78,7 @@ def work_done(unit: str, done: int, steps: int, seconds: float) -> str:
 
 
 def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]]:
-    """Batches of at most so many sequences, and so many steps; a sequence that is longer comes alone."""
+    """Batches of a bounded number of sequences and of steps; a sequence that is longer comes alone."""
     batch: list[Rows] = []
     longest = 0
     for one in rows:

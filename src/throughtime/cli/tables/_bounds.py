@@ -61,11 +61,11 @@ def check_column_count(path: Path, count: int) -> None:
         refuse(f"{path} has too many columns", got=got, expected=expected, fix=fix)
 
 
-def check_text_size(path: Path) -> None:
+def check_text_size(path: Path, size: int) -> None:
     """Raise a mistake for a text that is too large to be read whole."""
-    size = path.stat().st_size
     if size > TEXT_BYTES:
-        got, expected = plural(size, "byte"), f"at most {TEXT_BYTES:,} in one text file"
+        got = plural(size, "byte") if size == path.stat().st_size else f"more than {TEXT_BYTES:,} bytes"
+        expected = f"at most {TEXT_BYTES:,} in one text file"
         refuse(f"{path} is too large", got=got, expected=expected, fix="Split it into several files in a folder.")
 
 

@@ -15,13 +15,13 @@ from throughtime.cli.tables._group_rows import names_in
 from throughtime.cli.tables._table import LARGEST, RowChunk, Table, Values, is_number, number_of, text_of
 from throughtime.cli.tables._timestamps import Clock
 
-# Beyond so many different values a column is no longer counted value by value.
+# Beyond this number of different values a column is no longer counted value by value.
 COUNTED = 20_000
 # A column with so few cells that are no numbers is one of numbers, and those are mistakes.
 STRAY = 0.05
-# In so many rows a category is met again.
+# In this number of rows a category occurs again.
 MANY = 200
-# In a small table a single one is more than that, and a mistake all the same if there are so many cells.
+# In a small table a single one is more than that, and a mistake all the same from this number of cells on.
 _FEW = 4
 # Between spaces: digits and marks, but no letter, as in `6,` and `12:30`.
 _FIGURES = re.compile(r"(?<!\S)(?=\S*\d)(?:[\d_]|[^\w\s])+(?!\S)")

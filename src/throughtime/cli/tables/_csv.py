@@ -15,8 +15,9 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from throughtime._file_limits import ROW_BYTES
+from throughtime._file_limits import ROW_BYTES, TEXT_BYTES
 from throughtime._text import plural
+from throughtime.cli._compressed import open_bytes, suffix_of
 from throughtime.cli._user_errors import listed, refuse
 from throughtime.cli.tables._bounds import (
     PIECE_BYTES,
@@ -45,7 +46,7 @@ class CsvTable(File):
         super().__init__(path)
         with self._lines() as (lines, source):
             first = next(filter(str.strip, _ended(lines, source)), "")
-        self.delimiter = "\t" if path.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+        self.delimiter = "\t" if suffix_of(path).startswith(".tsv") else max(DELIMITERS, key=first.count)
         with self._lines() as (lines, source):
             rows = _ended(self._reader(lines), source)
             header: list[str] = next(filter(_holds_something, rows), [])
@@ -100,13 +101,13 @@ class CsvTable(File):
     @contextmanager
     def _open(self) -> Iterator[tuple[Iterator[str], RowBoundedReader]]:
         with (
-            RowBoundedReader(io.FileIO(self.path)) as source,
+            RowBoundedReader(open_bytes(self.path)) as source,
             io.TextIOWrapper(source, encoding="utf-8-sig", newline="") as file,
         ):
             yield file, source
 
     def _begin_of_mistake(self) -> int:
-        """The line at which the row begins that is no CSV: a quote that nobody closes is noticed at the very end."""
+        """The line at which the row begins that is no CSV: a quote that is never closed is noticed at the very end."""
         begun = 1
         with self._open() as (lines, source):
             reader = self._reader(lines)
@@ -194,7 +195,7 @@ def _chunk(reader: Iterator[list[str]], source: RowBoundedReader, size: int) -> 
 def _first_line_that_is_no_text(path: Path) -> int:
     """The line at which bytes are no UTF-8, found block by block: a line may be as long as the file."""
     decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
-    with path.open("rb") as file:
+    with io.BufferedReader(open_bytes(path)) as file:
         while True:
             block = file.read(_BLOCK)
             try:
@@ -216,9 +217,13 @@ class TextTable(File):
 
     def pieces(self) -> Iterator[RowChunk]:
         """The whole text."""
-        check_text_size(self.path)
+        check_text_size(self.path, self.path.stat().st_size)
+        with io.BufferedReader(open_bytes(self.path)) as file:
+            # Of a compressed file the size is known once it is read.
+            content = file.read(TEXT_BYTES + 1)
+        check_text_size(self.path, len(content))
         try:
-            text = self.path.read_text(encoding="utf-8-sig")
+            text = _LINE_END.sub("\n", content.decode("utf-8-sig"))
         except UnicodeError:
             refuse(
                 f"{self.path} is not a text file",

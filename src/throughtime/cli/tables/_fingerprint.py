@@ -10,7 +10,7 @@ from throughtime._text import plural
 from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables._readers import FolderTable, open_table
 
-# Enough that nobody meets two alike.
+# Enough that two files never agree by chance.
 DIGEST_BYTES = 16
 
 

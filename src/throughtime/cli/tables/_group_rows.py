@@ -134,7 +134,7 @@ def check_forward(table: Table, order: str) -> None:
 
 
 def _refuse_back(table: Table, line: int, order: str, pair: tuple[object, object], sequence: str | None) -> NoReturn:
-    # Whoever has many sequences in a file and sorts it by time mixes them up: that is not the first advice.
+    # To sort a file of many sequences by time would mix them: that is not the first advice.
     fix = (
         f"Train with `--sequence COLUMN`, which says what rows belong together (add one if there is none); if all "
         f"are one sequence, sort the file by `{order}`, or train with `--ignore {order}`."

@@ -24,6 +24,8 @@ SEQUENCE_NAMES = (
 ORDER_NAMES = "step time t timestamp date datetime ds position frame".split()
 SPLIT_NAMES = "split is_test subset fold test".split()
 TARGET_NAMES = "label class target tag y category speaker outcome".split()
+# Those of them that are names of a quantity as well.
+QUANTITY_NAMES = ["y", "target", "outcome"]
 TEXT_NAMES = "text sentence document verse content message name".split()
 PAIR_NAMES = (
     ("source", "target"),
@@ -257,6 +259,8 @@ def _long_guess(
     reasons |= dict.fromkeys(targets, meanings[task])
     for fact in (found.facts[name] for name in targets if task == FORECAST):
         reasons[fact.name] += f", {fact.missing:,} missing" if fact.missing else ""
+        if fact.name.lower() in TARGET_NAMES and _is_class(fact, said) and said.task is None:
+            reasons[fact.name] += ": numbers by date (`--task tag`: classes)"
     wanted = tuple(Column(name, kind) for name in targets)
     return Guess(Layout(task, tuple(inputs), wanted, found.sequence, order, split), reasons)
 
@@ -266,8 +270,9 @@ def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Fact
     named = list(said.target)
     if not named and said.task in (None, CLASSIFY, TAG):
         named = _guessed_target(found, said, free)
-    if said.task is None and not said.target and _is_ds_and_y(found, said):
-        return [fact.name for fact in free if fact.name.lower() == "y"], FORECAST
+    dated = _dated_quantity(found, said, free)
+    if dated is not None:
+        return [dated], FORECAST
     if said.task == FORECAST or (not named and said.task is None):
         _check_numbers(found, said)
         return list(said.target) or _to_forecast(found, said, free, empty), FORECAST
@@ -297,10 +302,29 @@ def _long_targets(found: Survey, said: Said, free: list[Facts], empty: list[Fact
     return named, said.task or (CLASSIFY if fact.steady else TAG)
 
 
-def _is_ds_and_y(found: Survey, said: Said) -> bool:
-    """Whether a table is in the long format of forecasting libraries: `unique_id, ds, y`, the first one optional."""
-    lower = {name.lower(): fact for name, fact in found.facts.items() if name not in said.ignore}
-    return "ds" in lower and "y" in lower and _kind(lower["y"], said) == NUMBER
+def _dated_quantity(found: Survey, said: Said, free: list[Facts]) -> str | None:
+    """A column called a target whose numbers are a quantity and no classes, though they may be whole: it has a date.
+
+    So it is in `unique_id, ds, y`, the long format of forecasting libraries, in `month, day, y`, where a calendar tells
+    the date, and in `date, y`, where there is nothing to tell a class by.
+    """
+    named = _named([fact.name for fact in free], QUANTITY_NAMES, said)
+    if said.task is not None or said.target or named is None or not _is_quantity(found, found.facts[named], said):
+        return None
+    if named.lower() == "y" and any(name.lower() == "ds" and name not in said.ignore for name in found.facts):
+        return named
+    others = [fact for fact in free if fact.name != named]
+    by_calendar = [fact for fact in others if is_calendar(fact.name)]
+    if len(by_calendar) == len(others):
+        return named
+    # Yes or no is a class on any day.
+    return named if by_calendar and found.facts[named].distinct != 2 else None
+
+
+def _is_quantity(found: Survey, fact: Facts, said: Said) -> bool:
+    """Whether a column of numbers changes, and within a sequence."""
+    is_steady = found.sequence is not None and max(found.lengths) > 1 and fact.steady
+    return _kind(fact, said) == NUMBER and fact.low < fact.high and not is_steady
 
 
 def _to_forecast(found: Survey, said: Said, free: list[Facts], empty: list[Facts]) -> list[str]:

@@ -96,7 +96,7 @@ class NpzTable(File):
             streams = {name: _Stream(archive, name, self.headers[name]) for name in self.by_step}
             done, row = 0, 1
             limit = max(1, min(CELLS // len(self.columns), PIECE_BYTES // max(1, self._row_bytes())))
-            # Padding is read too, though nobody gets to see it.
+            # Padding is read too, but not returned.
             padded = max((self.headers[name].shape[1] for name in self.by_step if self._is_padded(name)), default=0)
             ends = np.concatenate([[0], np.cumsum(np.maximum(self.lengths, padded))])
             while done < len(self.lengths):

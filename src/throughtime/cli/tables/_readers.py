@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from throughtime._file_limits import FOLDER_ENTRIES
+from throughtime.cli._compressed import COMPRESSIBLE, COMPRESSIONS, stem_of, suffix_of
 from throughtime.cli._user_errors import listed, refuse
 from throughtime.cli.tables._bounds import check_regular
 from throughtime.cli.tables._csv import CsvTable, TextTable
@@ -23,16 +25,17 @@ READERS: dict[str, Callable[[Path], Table]] = {
     ".npz": NpzTable,
     ".txt": TextTable,
 }
+READERS |= {inner + outer: READERS[inner] for inner in COMPRESSIBLE for outer in COMPRESSIONS}
 # What the column with the names of the files is called.
 NAME = "sequence"
-KNOWN = ", ".join(READERS)
+KNOWN = ", ".join(suffix for suffix in READERS if suffix.count(".") == 1) + ", or .csv.gz"
 _SHEET = "Save the sheet as CSV (UTF-8), or convert it: `pandas.read_excel(path).to_csv('table.csv', index=False)`."
-_PACKED = "Unpack it first, as in `gunzip table.csv.gz`."
+_PACKED = "Unpack it first: of compressed files, .csv, .tsv and .txt are read with .gz, .bz2 or .xz behind."
 _FRAME = "Save it as Parquet, as in `frame.to_parquet('table.parquet')`."
 # How to make a table of what is none yet.
 CONVERSIONS = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET),
-    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip"), _PACKED),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".tgz"), _PACKED),
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5", ".hdf5"), _FRAME),
     ".npy": "Save it with names: `numpy.savez(path, x=array)`.",
     ".json": "Save the records as CSV: `pandas.read_json(path).to_csv('table.csv', index=False)`.",
@@ -45,11 +48,12 @@ def open_table(path: Path) -> Table:
     if path.is_dir():
         return FolderTable(path)
     check_regular(path)
-    if path.suffix.lower() not in READERS:
-        fix = CONVERSIONS.get(path.suffix.lower(), "Save it as CSV (UTF-8), or in another of these formats.")
+    suffix = suffix_of(path)
+    if suffix not in READERS:
+        fix = CONVERSIONS.get(suffix, "Save it as CSV (UTF-8), or in another of these formats.")
         refuse(f"{path} has an unknown format", got=f"suffix {path.suffix!r}", expected=KNOWN, fix=fix)
     try:
-        return READERS[path.suffix.lower()](path)
+        return READERS[suffix](path)
     except OSError as error:
         got = error.strerror or " ".join(str(error).split())
         refuse(f"cannot read {path}", got=got, expected="a file that can be read", fix="Check the file and its path.")
@@ -65,11 +69,10 @@ class FolderTable:
         self.empty = 0
         # How many lines there were before each of the files read so far.
         self.starts: list[int] = []
-        known = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in READERS)
-        # Systems and editors leave files of their own behind, with such names.
-        self.files = [file for file in known if not file.name.startswith(".")]
+        self.files = _files_in(path)
         if not self.files:
-            refuse(f"no sequences in {path}", got="no such file in it", expected=KNOWN, fix="Check the folder.")
+            expected, fix = f"files of the formats {KNOWN}", "Check the folder."
+            refuse(f"{path} has no sequences", got="a folder without a table or a text", expected=expected, fix=fix)
         _check_names(self.files)
         self.labelled = any(file.parent != path for file in self.files)
         first = open_table(self.files[0])
@@ -99,7 +102,7 @@ class FolderTable:
                     expected=listed(expected),
                     fix="Give all files the same columns.",
                 )
-            name = str(file.relative_to(self.path).with_suffix(""))
+            name = str(file.relative_to(self.path).with_name(stem_of(file)))
             self.empty += 1
             for place, piece in enumerate(table.pieces()):
                 self.empty -= place == 0
@@ -113,6 +116,23 @@ class FolderTable:
         """The file that a line is in, and where in it."""
         which = bisect_left(self.starts, line) - 1
         return open_table(self.files[which]).place(line - self.starts[which])
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The tables and texts in a folder and in folders inside it, by name."""
+    fix = "Give the folder that has the sequences."
+    if folder.resolve().parent == folder.resolve():
+        got, expected = "the root of the file system", "a folder that has sequences only"
+        refuse(f"{folder} is not a folder of sequences", got=got, expected=expected, fix=fix)
+    files: list[Path] = []
+    for count, file in enumerate(folder.rglob("*")):
+        if count == FOLDER_ENTRIES:
+            got, expected = f"more than {count:,} files and folders", f"at most {FOLDER_ENTRIES:,}"
+            refuse(f"{folder} has too many files", got=got, expected=expected, fix=fix)
+        # Systems and editors leave files of their own behind, whose names begin with a point.
+        if suffix_of(file) in READERS and not file.name.startswith("."):
+            files.append(file)
+    return sorted(files)
 
 
 def _check_names(paths: Iterable[Path]) -> None:

@@ -13,9 +13,10 @@ from throughtime.cli.tables._infer_roles import ORDER_NAMES
 from throughtime.cli.tables._table import is_number
 from throughtime.cli.tables._timestamps import date_of
 
-# Fewer columns whose names count up may as well be the channels of one step.
+# Fewer columns whose names are alike may as well be the channels of one step.
 LEAST_LIKE = 20
 _NUMBERED = re.compile(r"(.*?)(\d+)")
+_LETTERED = re.compile(r"(.+[\s_.:-])([A-Za-z]{1,3})")
 
 
 def check_not_wide(found: Survey, said: Said) -> None:
@@ -39,11 +40,13 @@ def check_not_wide(found: Survey, said: Said) -> None:
 
 
 def longest_run(names: list[str]) -> list[str]:
-    """The longest run of names that count up behind one stem, or that are all numbers, or all dates.
+    """The longest run of names that count up behind one stem, or end in a letter or three, or are numbers, or dates.
 
     >>> from throughtime.cli.tables._wide import longest_run
     >>> longest_run(["label", "t9", "t10", "t11", "x"])
     ['t9', 't10', 't11']
+    >>> longest_run(["sensor ay", "sensor az", "sensor ba", "speed"])
+    ['sensor ay', 'sensor az', 'sensor ba']
     """
     best: list[str] = []
     run: list[str] = []
@@ -56,6 +59,9 @@ def longest_run(names: list[str]) -> list[str]:
 def _follows(before: str, name: str) -> bool:
     first, second = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
     if first and second and first[1] == second[1] and int(second[2]) == int(first[2]) + 1:
+        return True
+    first, second = _LETTERED.fullmatch(before), _LETTERED.fullmatch(name)
+    if first and second and first[1] == second[1]:
         return True
     if is_number(before) and is_number(name):
         return float(name or "nan") > float(before or "nan")

@@ -1,4 +1,4 @@
-"""What is chosen when nobody says: sizes and training, from the amount of data."""
+"""Defaults of what the user does not say: sizes and training, from the amount of data."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ class Recipe(NamedTuple):
     # Epochs without a lower validation loss after which training stops; None: never.
     patience: int | None = None
 
+    @property
+    def may_stop_early(self) -> bool:
+        """Whether validation can end training before the last epoch."""
+        return self.patience is not None and self.patience < self.epochs
+
 
 # Epochs to wait for a lower validation loss: at least these, and this share of all.
 LEAST_PATIENCE, PATIENT_SHARE = 5, 1 / 3
@@ -34,7 +39,9 @@ LEAST_PATIENCE, PATIENT_SHARE = 5, 1 / 3
 
 def with_patience(recipe: Recipe) -> Recipe:
     """The recipe with its early stopping: not before the learning rate, which rises first, has had time to fall."""
-    return recipe._replace(patience=max(LEAST_PATIENCE, math.ceil(PATIENT_SHARE * recipe.epochs)))
+    patience = max(LEAST_PATIENCE, math.ceil(PATIENT_SHARE * recipe.epochs))
+    # A patience of all epochs never stops.
+    return recipe._replace(patience=min(patience, recipe.epochs))
 
 
 def default_shape(task: str, sequences: int, steps: int, horizon: int) -> Shape:

@@ -93,6 +93,13 @@ class Examples(NamedTuple):
             return sum(len(target) + 1 for _, target in self.parts[part])
         return sum(len(example[0]) for example in self.parts[part])
 
+    def only_class(self, part: str) -> str | None:
+        """The class of every answer of a part, if there are classes and the part has but one of them."""
+        if self.layout.task not in (CLASSIFY, TAG) or not self.parts[part]:
+            return None
+        places = torch.cat([target.reshape(-1) for _, target in self.parts[part]]).unique()
+        return self.layout.targets[0].categories[int(places)] if len(places) == 1 else None
+
     @property
     def measured_on(self) -> str:
         """The part that the figure to quote is measured on: the test, else the validation, else the training part."""

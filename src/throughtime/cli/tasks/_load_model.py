@@ -39,7 +39,7 @@ def load(folder: Path, device: torch.device) -> Saved:
             fix=f"Train first: `throughtime train --resume {folder}`.",
         )
     weights = final if final.exists() or checkpoint is None else checkpoint / _run_folder.WEIGHTS
-    # Sizes that somebody has changed must not be allocated.
+    # Sizes that were edited must not be allocated.
     check_fits_weights(layout, shape, weights)
     model = make_model(layout, shape)
     try:

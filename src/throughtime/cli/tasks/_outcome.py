@@ -31,10 +31,18 @@ class Outcome(NamedTuple):
     is_better: bool
     sentence: str
     """Without its full stop; **two stars** are around the figure."""
+    only_class: str | None
+    """The class of every answer that was measured, if there is but one: then the figure means little."""
+    caveat: str
+
+    @property
+    def means_something(self) -> bool:
+        """Whether the model beats the baseline on more than one class."""
+        return self.is_better and self.only_class is None
 
     def said(self, after: str) -> str:
         """All of it, with how long it took."""
-        return " ".join(filter(None, (f"{self.sentence}, after {after}.", CAVEATS[self.part])))
+        return " ".join(filter(None, (f"{self.sentence}, after {after}.", self.caveat)))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for `run.json`."""
@@ -47,6 +55,8 @@ class Outcome(NamedTuple):
             "baseline": {"name": self.baseline.name, "value": self.baseline.value},
             "better_than_baseline": self.is_better,
             "headline": self.sentence.replace("**", ""),
+            "only_class": self.only_class,
+            "caveat": self.caveat or None,
         }
 
 
@@ -57,9 +67,23 @@ def outcome_of(examples: Examples, values: dict[str, float], rule: Baseline) -> 
     value = values[task.metric]
     is_better = value > rule.value if task.higher_is_better else value < rule.value
     lead = "" if is_better else f"{'No better' if value == rule.value else 'Worse'} than a plain baseline: "
+    only = examples.only_class(part)
+    if only is not None:
+        lead = f"Means little, since the {part} part has one class only: {lead}"
     sentence = lead + _SAID[kind](values, measured_over(examples, part), rule, is_better)
+    caveat = " ".join(filter(None, (CAVEATS[part], "" if only is None else _one_class_caveat(examples, part, only))))
     steps = examples.steps(part)
-    return Outcome(part, examples.count(part), steps, task.metric, value, rule, is_better, sentence)
+    return Outcome(part, examples.count(part), steps, task.metric, value, rule, is_better, sentence, only, caveat)
+
+
+def _one_class_caveat(examples: Examples, part: str, only: str) -> str:
+    """How to go on where only one class was measured."""
+    fix = (
+        "say which rows belong together with `--sequence COLUMN`, or bring the rows into the order of time"
+        if examples.by_time
+        else "give more sequences, or say in a column `split` which of them to test on"
+    )
+    return f"Every answer of the {part} part is `{only}`, so always saying that is right, too: {fix}."
 
 
 def measured_over(examples: Examples, part: str) -> str:

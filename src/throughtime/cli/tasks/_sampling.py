@@ -10,7 +10,7 @@ from torch import Tensor
 import throughtime as tt
 from throughtime.cli.tables import Column, Layout
 
-# A translation is at most so many times as long as what it translates, and a little.
+# A translation is at most this many times as long as its source, and a little.
 LONGER, AND_MORE = 2, 6
 LENGTH_PENALTY = 0.6
 
@@ -25,7 +25,7 @@ class Style(NamedTuple):
 
 @torch.no_grad()
 def generate(model: Any, column: Column, prompt: str, count: int, longest: int, style: Style, seed: int) -> list[str]:
-    """So many texts that begin with the prompt, each until it ends or is as long as asked."""
+    """`count` texts that begin with the prompt, each until it ends or is as long as asked."""
     device = model.embedding.weight.device
     ids = torch.from_numpy(column.places(column.split(prompt))).to(device)
     # A new text begins where another has ended.

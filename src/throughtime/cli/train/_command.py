@@ -15,7 +15,7 @@ def train(  # noqa: PLR0913 (options of the command)
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE", help="CSV, TSV, Parquet, NPZ, text, or a folder of them. Without it: spoken vowels."
+            metavar="FILE", help="CSV, TSV, text (also .gz), Parquet, NPZ, or a folder. Without it: spoken vowels."
         ),
     ] = None,
     task: Annotated[

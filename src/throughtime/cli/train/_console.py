@@ -108,13 +108,13 @@ def choices(model: nn.Module, examples: Examples, shape: Shape, recipe: Recipe) 
     layers = "" if shape.layers == 1 else f" in {shape.layers} layers"
     name = shape.cell.upper() if shape.cell.islower() else shape.cell
     rate = f"learning rate up to {recipe.learning_rate:g}"
+    epochs = f"{'up to ' if recipe.may_stop_early else ''}{plural(recipe.epochs, 'epoch')}"
     device = next(model.parameters()).device
     where = f" on {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
     return (
-        f"{parts(examples)}.{_unlearned(examples)}\n"
+        f"{parts(examples)}.{_unlearned(examples)}{_one_class(examples)}\n"
         f"{name} of {plural(shape.units, 'unit')}{both}{layers}, {weights_in(model):,} weights; "
-        f"{'up to ' if recipe.patience else ''}{plural(recipe.epochs, 'epoch')} of batches of {recipe.batch_size}, "
-        f"{rate}{where}.\n{stopping(examples, recipe)}\n"
+        f"{epochs} of batches of {recipe.batch_size}, {rate}{where}.\n{stopping(examples, recipe)}\n"
     )
 
 
@@ -138,8 +138,10 @@ def parts(examples: Examples) -> str:
 def stopping(examples: Examples, recipe: Recipe) -> str:
     """Which weights are kept, and when training stops."""
     if recipe.patience:
-        wait = plural(recipe.patience, "epoch")
-        return f"The weights of the lowest validation loss are kept; {wait} without a lower one are the end."
+        ends = "all epochs are run"
+        if recipe.may_stop_early:
+            ends = f"training stops after {plural(recipe.patience, 'epoch')} without a lower one"
+        return f"The weights of the lowest validation loss are kept; {ends}."
     why = examples.chosen[VALIDATION].removeprefix("none: ")
     return f"No validation part ({why}): all epochs are run, and the last weights are kept."
 
@@ -151,3 +153,13 @@ def _unlearned(examples: Examples) -> str:
         return ""
     verb, pronoun = ("is", "it") if len(classes) == 1 else ("are", "they")
     return f"\n{listed(classes)} {verb} not in the training part: {pronoun} cannot be learned."
+
+
+def _one_class(examples: Examples) -> str:
+    """Parts with one class only: whatever is measured on them means little."""
+    found = {part: examples.only_class(part) for part in (VALIDATION, TEST)}
+    return "".join(
+        f"\nThe {part} part has one class only, `{only}`: what is measured on it means little."
+        for part, only in found.items()
+        if only is not None
+    )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import throughtime as tt
 from throughtime import _pytree
 from throughtime._text import plural
+from throughtime.cli._compressed import stem_of
 from throughtime.cli.tables._infer_roles import CLASSIFY, FORECAST, GENERATE, TAG, TRANSLATE
 from throughtime.cli.tables._schema import CATEGORY, TEXT, Layout
 from throughtime.cli.tasks._examples import Example, Examples, answers
@@ -102,7 +103,7 @@ def _add_lengths(report: tt.train.Report, examples: Examples, batch_size: int) -
 def _title(plan: Plan) -> str:
     names = " and ".join(column.name for column in plan.layout.targets[:3]) or plan.layout.inputs[0].name
     what = plan.layout.task if names == plan.layout.task else f"{plan.layout.task} {names}"
-    return f"{plan.file.stem.replace('_', ' ')}: {what}"
+    return f"{stem_of(plan.file).replace('_', ' ')}: {what}"
 
 
 def _facts(plan: Plan, model: nn.Module, examples: Examples, finished: Finished, backend: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.resources import files
@@ -18,6 +19,7 @@ from rich.text import Text
 
 import throughtime as tt
 from throughtime.cli import _run_folder
+from throughtime.cli._compressed import stem_of
 from throughtime.cli._options import Columns
 from throughtime.cli._user_errors import UserError, refuse
 from throughtime.cli.tables import Layout, Survey, open_table, survey
@@ -115,7 +117,7 @@ def _check_out(out: Path, console: Console) -> None:
 
 
 def reading(console: Console, path: Path) -> AbstractContextManager[Any]:
-    """A sign of life while a file is read, where somebody looks."""
+    """A spinner while a file is read, on a terminal."""
     return console.status(f"Reading {escape(path.absolute().name)}")
 
 
@@ -156,7 +158,7 @@ def _new_folder(out: Path | None, plan: Plan, worker: tt.train.Worker, held: Exi
     """A folder with `run.json` in it, the same for all workers: the first one chooses, makes and locks it."""
     chosen = [Path()]
     if worker.is_first:
-        chosen = [_run_folder.new_folder(out, plan.file.stem, held, _warning_on(console))]
+        chosen = [_run_folder.new_folder(out, stem_of(plan.file), held, _warning_on(console))]
         _run_folder.write_run(chosen[0], as_json(plan))
     if worker.size > 1:
         torch.distributed.broadcast_object_list(chosen, src=0)
@@ -288,7 +290,7 @@ def run(console: Console, folder: Path, plan: Plan, examples: Examples, worker: 
     said = outcome.said(_console.took(seconds))
     kept = kept_epoch(history, chooses=chooses)
     look_back(folder / _run_folder.REPORT, plan, model, examples, Finished(history, kept, outcome, said))
-    say_outcome(console, folder, said, plan.layout.task, is_better=outcome.is_better)
+    say_outcome(console, folder, said, plan.layout.task, is_good=outcome.means_something)
 
 
 def kept_epoch(history: tt.train.History, *, chooses: bool) -> tt.train.Epoch:
@@ -311,10 +313,11 @@ def _results(history: tt.train.History, outcome: Outcome, values: dict[str, floa
     }
 
 
-def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_better: bool) -> None:
+def say_outcome(console: Console, folder: Path, outcome: str, task: str, *, is_good: bool) -> None:
     """How it went, and where to look and what to do next."""
-    before, figure, after = outcome.split("**")
-    told = Text.assemble("\n", before, (figure, "bold green" if is_better else "bold yellow"), after)
+    # The name of a class may have stars, too, but a figure begins as a number does.
+    before, figure, after = re.split(r"\*\*((?:[-\d]|nan|inf)[^*]*)\*\*", outcome, maxsplit=1)
+    told = Text.assemble("\n", before, (figure, "bold green" if is_good else "bold yellow"), after)
     console.print(told, soft_wrap=True)
     console.print(Text.assemble("Report: ", (str(folder / _run_folder.REPORT), "bold")), soft_wrap=True)
     writes = {GENERATE: "decode {} TEXT", TRANSLATE: "decode {} TEXT, or predict {} NEW-FILE"}

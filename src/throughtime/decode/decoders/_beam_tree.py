@@ -89,7 +89,7 @@ def _trace(parents: Tensor, lengths: Tensor, width: int) -> Tensor:
         started = (step < lengths).unsqueeze(1)
         beams.append(torch.where(started, current, -1))
         back = parents[step].gather(1, current)
-        # The parents of the first step are beams of no step: nobody follows them.
+        # The parents of the first step are beams of no step, and not followed.
         if step and bool((started & ((back < 0) | (back >= width))).any()):
             what, fix = "a parent id is no beam", "Correct `parent_ids`."
             wrong = back[(started & ((back < 0) | (back >= width)))][0]

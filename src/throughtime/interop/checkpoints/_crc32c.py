@@ -73,7 +73,7 @@ def _tables(width: int) -> tuple[Words, Words]:
 
 
 def _after_words(count: int) -> list[int]:
-    """What becomes of each bit of a register that meets so many words of zeros, by repeated squaring of that map."""
+    """What becomes of each bit of a register after a number of words of zeros, by repeated squaring of that map."""
     table, step = _byte_table(), []
     for bit in range(32):
         register = 1 << bit

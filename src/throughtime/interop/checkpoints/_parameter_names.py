@@ -172,7 +172,7 @@ def _check_layout(name: str, module: nn.Module, own: Mapping[str, Tensor]) -> No
 
 
 def _cell_places(cell: RNNCell, scope: str) -> Iterator[tuple[str, nn.Parameter]]:
-    """A cell's parameters by name; one that has none would be left as it is, and nobody would know."""
+    """A cell's parameters by name; one that has none would silently be left as it is."""
     names = tf_variables(cell, scope)
     known = {id(parameter) for parameter in names.values()}
     for path, parameter in cell.named_parameters():

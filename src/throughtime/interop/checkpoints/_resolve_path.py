@@ -105,7 +105,7 @@ def _shards(prefix: Path) -> list[Path]:
     counts = {int(each[3]) for each in found if each and each[1] == prefix.name}
     if not counts:
         return []
-    # Several sets of one name were written one after the other; nobody knows which is the last.
+    # Several sets of one name were written one after the other; which is the last is unknown.
     paths = [prefix.with_name(f"{prefix.name}-{number:05}-of-{max(counts):05}") for number in range(max(counts))]
     for path in paths:
         if not _is(path.is_file):
@@ -119,7 +119,7 @@ def _siblings(path: Path) -> list[Path]:
 
 
 def _others(folder: Path) -> str:
-    """The checkpoints of a folder, for somebody who named another."""
+    """The checkpoints of a folder, to list where another was named."""
     names = sorted(path.name[: -len(".index")] for path in _siblings(folder / STATE) if path.name.endswith(".index"))
     return f" There: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}." if names else ""
 

@@ -30,7 +30,7 @@ def _literal(data: bytes, at: int, found: bytearray) -> int:
     """Append a piece as it is, and return where the next one begins."""
     length, at = data[at] >> 2, at + 1
     if length >= 60:
-        # It did not fit beside the kind: so many bytes have it.
+        # It did not fit beside the kind: the next bytes have it.
         count = length - 59
         length, at = _number(data, at, count), at + count
     end = at + length + 1

@@ -28,7 +28,7 @@ class _Handle(NamedTuple):
 
 
 class Table:
-    """A table on disk: its index is read at once, the rest when somebody asks for it."""
+    """A table on disk: its index is read at once, the rest on demand."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class Table:
         footer = self._bytes(_Handle(self._size - FOOTER, FOOTER)) if self._size >= FOOTER else b""
         if footer[-len(MAGIC) :] != MAGIC:
             raise Damaged("a file without the mark at the end of a table")
-        # First the handle of what describes the blocks, which nobody writes; then that of their index.
+        # First the handle of what describes the blocks, which is never written; then that of their index.
         _, at = _handle(footer, 0)
         index, _ = _handle(footer, at)
         blocks = list(_entries(self._block(index), Allowance()))

@@ -10,7 +10,7 @@ from throughtime.interop.checkpoints._sstable_reader import FOOTER, MAGIC
 
 # Bytes of a block, roughly.
 _BLOCK = 16384
-# Every so many keys one is written in full.
+# The interval of keys that are written in full.
 _RESTART = 16
 
 

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     inputs: Tensor
     lengths: Tensor
-    # A tensor, or None; whoever measures knows which.
+    # A tensor, or None, as `measure` expects.
     targets: Any = None
     target_lengths: Tensor | None = None
 
@@ -72,7 +72,7 @@ class StandIn(Batch):
 
 
 def brought(batch: Any, device: torch.device, *, lent: bool = False) -> Any:
-    """A batch, or whatever somebody's loader gives in its place, on a device; a stand-in if it is lent."""
+    """A batch, or what another loader gives in its place, on a device; a stand-in if it is lent."""
     if not hasattr(batch, "to"):
         what, fix = "there is no batch among the batches", "Use `tt.train.loader`, or `collate_fn=tt.train.pad`."
         raise TypeError(problem(what, got=type_name(batch), expected="a tt.train.Batch, or the like", fix=fix))
@@ -128,7 +128,7 @@ def _padded(name: str, sequences: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _with_gaps(sequences: list[Tensor], counts: list[int]) -> list[Tensor]:
-    """Sequences of so many steps, each followed by the zeros that it lacks."""
+    """Sequences padded with zeros to a number of steps."""
     longest, shortest = max(counts), min(counts)
     zeros = sequences[0].new_zeros(longest - shortest, *sequences[0].shape[1:])
     # As many as there are different lengths, which are few. The longest get none: empty tensors slow torch down.
@@ -182,7 +182,9 @@ def side_by_side(sequence: Any, batch_size: int) -> Batch:
     if time < 1:
         got = f"{len(whole)} steps" if whole.ndim else type_name(sequence)
         expected, fix = f"at least {rows + 1} steps", "Pass a longer sequence, or a smaller `batch_size`."
-        raise ValueError(problem("`sequence` is too short for so many streams", got=got, expected=expected, fix=fix))
+        raise ValueError(
+            problem("`sequence` is too short for `batch_size` streams", got=got, expected=expected, fix=fix)
+        )
     inputs, targets = (whole[shift : shift + rows * time].unflatten(0, (rows, time)) for shift in (0, 1))
     lengths = torch.full((rows,), time)
     return Batch(inputs, lengths, targets, lengths)

@@ -69,7 +69,7 @@ class Buckets(Sampler[list[int]]):
         self._epoch = check_positive_int("epoch", epoch, minimum=0)
 
     def skip(self, batches: int) -> None:
-        """Let the next iteration begin after so many batches, where a run was interrupted."""
+        """Let the next iteration begin after a number of batches, where a run was interrupted."""
         self._start = check_positive_int("batches", batches, minimum=0)
 
     def lend(self) -> list[bool]:
@@ -137,7 +137,7 @@ class Buckets(Sampler[list[int]]):
 
 
 def filler_from(batches: Any) -> Iterator[bool]:
-    """Whether each batch of the next iteration is lent; nobody but `Buckets` does that."""
+    """Whether each batch of the next iteration is lent; only `Buckets` does that."""
     sampler = getattr(batches, "batch_sampler", None)
     return itertools.chain(sampler.lend() if isinstance(sampler, Buckets) else (), itertools.repeat(False))
 

@@ -15,7 +15,7 @@ NOTHING = 1e-30
 MUCH = 30.0
 # By less than this it has not changed to speak of.
 NEARLY_ONE = 1.05
-# Nobody counts the digits of a number beyond this.
+# Beyond this, digits of a number are not readable.
 COUNTABLE = 1e12
 
 
@@ -88,5 +88,5 @@ def _spread(steps: np.ndarray[Any, Any]) -> str:
 
 
 def _times(factor: float) -> str:
-    """A large factor in words: counted out as long as anybody would."""
+    """A large factor in words: as a number as long as it is readable."""
     return f"{factor:,.0f} times" if factor < COUNTABLE else f"more than {COUNTABLE:,.0f} times"

@@ -42,9 +42,9 @@ class Report:
     """A self-contained HTML page about a training run: no network, no other file.
 
     Every `add_...` is one part of the page, and parts that were never added are not there. Arrays and tensors are
-    taken alike. `outcome` is the sentence below the title; **two stars** make words stand out. `part` is the part of
-    the data that the page's matrix, forecasts and sequences are of: "test", "validation" or "training". Without it
-    the page does not say.
+    taken alike. `outcome` is the sentence below the title; **two stars** make words stand out, and `backticks` show
+    them as code. `part` is the part of the data that the page's matrix, forecasts and sequences are of: "test",
+    "validation" or "training". Without it the page does not say.
 
     >>> import tempfile, pathlib, throughtime as tt
     >>> report = tt.train.Report("Who is speaking?", "**97.8 %** of 370 utterances recognised.")
@@ -220,6 +220,7 @@ class Report:
         # A number that JSON does not have would leave the whole page blank.
         data = json.dumps(self._data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         outcome = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(self._outcome))
+        outcome = re.sub(r"`(.+?)`", r"<code>\1</code>", outcome)
         values = {
             "title": html.escape(self._title),
             "outcome": outcome,
