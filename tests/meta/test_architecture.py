@@ -38,7 +38,17 @@ LAYERS = (
     {"cells"},
     {"_cross_entropy", "_json_files", "_pytree", "_tensors"},
     {"_active_modes", "_lru"},
-    {"_atomic_files", "_errors", "_file_limits", "_fork_safety", "_html", "_other_names", "_text", "_torch_internals"},
+    {
+        "_atomic_files",
+        "_errors",
+        "_file_limits",
+        "_fork_safety",
+        "_html",
+        "_other_names",
+        "_setting",
+        "_text",
+        "_torch_internals",
+    },
 )
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 # The embedded data serves the command; the library itself never reaches for it.

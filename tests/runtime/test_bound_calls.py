@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import throughtime as tt
 import user_cells
 from backends import check_on
 from compare import check_close
-from throughtime.backends import native_gemm
+from throughtime.native.gemm.policy import gemm_policy
 from throughtime.runtime.bound_call import BoundCall
 
 pytestmark = pytest.mark.covers("kernels")
@@ -34,7 +35,7 @@ CELLS = {
 
 
 @pytest.fixture
-def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def direct(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """For each backward pass of a known call, whether it was direct. Products are machine code, however small."""
     ways: list[bool] = []
     plain = BoundCall.backward
@@ -45,8 +46,8 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return found
 
     monkeypatch.setattr(BoundCall, "backward", noted)
-    monkeypatch.setattr(native_gemm, "_FEW", 0)
-    return ways
+    with gemm_policy.change(torch_up_to=0):
+        yield ways
 
 
 def inputs(time_major: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -147,11 +148,11 @@ def test_saved_tensors_may_be_moved_by_hooks() -> None:
 
 @pytest.mark.parametrize("listed", user_cells.USER_CELLS, ids=lambda listed: listed.descriptor.name)
 @pytest.mark.parametrize("lengths", [None, [2, 0, 5, 1, 4, 5]], ids=["T", "mixed"])
-def test_cells_of_users(listed: user_cells.Listed, lengths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_gemm, "_FEW", 0)
+def test_cells_of_users(listed: user_cells.Listed, lengths: Any) -> None:
     case = listed.case(6, 5)
-    for _ in range(3):
-        check_on("auto", case, lengths)
+    with gemm_policy.change(torch_up_to=0):
+        for _ in range(3):
+            check_on("auto", case, lengths)
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:

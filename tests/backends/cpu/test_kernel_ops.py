@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -21,13 +20,6 @@ KERNEL_DTYPES = [dtype for dtype in DTYPES if dtype.itemsize != 2]
 
 FLOATS = (torch.float32, torch.float64)
 INFINITY, NAN = math.inf, math.nan
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("THROUGHTIME_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-        yield
 
 
 def special(dtype: torch.dtype) -> Tensor:
