@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime._torch_internals import constant_in_graphs
 from throughtime.cells._base import RNNCell
 from throughtime.unroll._arguments import check_lengths
 from throughtime.unroll._batch_format import open_inputs
@@ -88,7 +89,7 @@ def _stand_in(kind: Kind, looks: tuple[Looks, ...]) -> RNNCell:
     return kind(*map(_blank, looks))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def number_of(kind: Kind, looks: tuple[Looks, ...]) -> int:
     """Its number, by which the operator of an unroll knows it; found behind the back of torch.compile."""
     return _stand_in(kind, looks).number

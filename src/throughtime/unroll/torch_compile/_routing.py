@@ -9,7 +9,7 @@ from torch import Tensor
 
 from throughtime import _pytree
 from throughtime._errors import check_flag, problem
-from throughtime._torch_internals import is_exporting
+from throughtime._torch_internals import constant_in_graphs, is_exporting
 from throughtime.cells._base import RNNCell, cell_by_number, check_cell
 from throughtime.runtime.offload.transfers import is_apart
 from throughtime.unroll._arguments import (
@@ -61,7 +61,7 @@ def _is_plain(inputs: Any) -> bool:
     return type(inputs) in (tuple, list, dict) and all(_is_plain(part) for part in _pytree.children(inputs))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def _note_scope(number: int, scope: str) -> bool:
     """Behind the back of torch.compile: it would take a cell that has got a name for another, and compile that."""
     note_scope(cell_by_number(number), scope)
