@@ -26,7 +26,7 @@ from throughtime.backends.triton import (
 from throughtime.backends.triton import (
     launch as triton_launch,
 )
-from throughtime.runtime.offload import plan
+from throughtime.runtime.offload.policy import offload_policy
 
 BATCH, TIME = 20, 4
 """Several tiles of rows. To wait for others takes a hundred times as long as it does unwatched: few steps."""
@@ -84,11 +84,7 @@ def _streamed() -> Iterator[None]:
 @contextmanager
 def _in_small_blocks() -> Iterator[None]:
     """One or two steps make a block. Of every other one nothing waits on the host, and all is computed again."""
-    with (
-        mock.patch.object(plan, "BLOCK_BYTES", 2**16),
-        mock.patch.object(plan, "RESIDENT_BYTES", 2**14),
-        mock.patch.object(plan.OffloadPlanner, "share_sent", return_value=0.5),
-    ):
+    with offload_policy.change(block=2**16, resident=2**14, share_sent=0.5):
         yield
 
 

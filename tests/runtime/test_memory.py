@@ -12,6 +12,7 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime.runtime.offload import tensor_pages
+from throughtime.runtime.offload.policy import offload_policy
 
 pytestmark = pytest.mark.covers("memory")
 
@@ -116,7 +117,7 @@ class Event:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """The CPU in the part of a card, with pages and windows so small that everything travels."""
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: Stream())
     monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -124,9 +125,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
     monkeypatch.setattr(tensor_pages, "_pinned", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
-    for name, size in (("SMALLEST_BYTES", 1), ("PAGE_BYTES", 4096), ("WINDOW_BYTES", 8192)):
-        monkeypatch.setattr(tensor_pages, name, size)
-    return torch.device("cpu")
+    with offload_policy.change(smallest_tensor=1, page=4096, window=8192):
+        yield torch.device("cpu")
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -186,16 +186,12 @@ def test_a_graph_can_be_walked_twice_through_pages(card: torch.device) -> None:
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "lengths"])
 @pytest.mark.parametrize("every", [None, 4])
-def test_swapping_changes_no_result(
-    kind: str, lengths: Any, every: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_swapping_changes_no_result(kind: str, lengths: Any, every: int | None) -> None:
     """Everything travels, through a window so small that both directions must wait."""
-    monkeypatch.setattr(tensor_pages, "SMALLEST_BYTES", 1)
-    monkeypatch.setattr(tensor_pages, "PAGE_BYTES", 8192)
-    monkeypatch.setattr(tensor_pages, "WINDOW_BYTES", 16384)
     x = torch.randn(5, 9, 24, device="cuda")
     plain, swapping = twins(kind, x)
-    swapped = results(swapping, x, lengths, swap_memory=True, checkpoint_every=every)
+    with offload_policy.change(smallest_tensor=1, page=8192, window=16384):
+        swapped = results(swapping, x, lengths, swap_memory=True, checkpoint_every=every)
     for want, got in zip(results(plain, x, lengths), swapped, strict=True):
         torch.testing.assert_close(got, want)
 

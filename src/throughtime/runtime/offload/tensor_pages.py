@@ -21,16 +21,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from throughtime import _pytree
 from throughtime._tensors import is_lazy, records_gradients
 from throughtime._torch_internals import foreach_copy_
+from throughtime.runtime.offload.policy import offload_policy
 from throughtime.runtime.offload.transfers import is_apart
-
-PAGE_BYTES = 8 * 2**20
-"""What travels at once: large enough for the full speed of the bus, small beside what is swapped."""
-
-WINDOW_BYTES = 64 * 2**20
-"""How much may be on its way in either direction: less would slow the copies down, more only costs memory."""
-
-SMALLEST_BYTES = 2**10
-"""Tensors below this stay on the GPU: handling them costs more than they do."""
 
 LONG_LIVED_PAGES = 8
 """Memory still in use so many pages after it was first sent is taken to outlive the loop: sending it frees nothing."""
@@ -189,7 +181,7 @@ class PagedOffload:
         return (
             tensor.device == self._device
             and tensor.layout == torch.strided
-            and tensor.numel() * tensor.element_size() >= SMALLEST_BYTES
+            and tensor.numel() * tensor.element_size() >= offload_policy.value.smallest_tensor
             and tensor.untyped_storage().data_ptr() not in self._resident
         )
 
@@ -204,7 +196,7 @@ class PagedOffload:
 
     def _page_with_room(self, nbytes: int) -> _Page:
         """The open page, if the tensor still fits, or the next; a tensor larger than a page has one of its own."""
-        if self._open is not None and self._open.nbytes + nbytes > PAGE_BYTES:
+        if self._open is not None and self._open.nbytes + nbytes > offload_policy.value.page:
             self._send_page()
         if self._open is None:
             self._open = _Page(len(self._pages))
@@ -228,7 +220,7 @@ class PagedOffload:
             page.arrived.record(self._stream)
         self._sending.append(page)
         self._sending_bytes += page.nbytes
-        self._let_go(WINDOW_BYTES)
+        self._let_go(offload_policy.value.window)
 
     def _let_go(self, allowed_bytes: int) -> None:
         """Let go of pages that have arrived; wait for some if more than `allowed_bytes` are on their way."""
@@ -252,7 +244,7 @@ class PagedOffload:
         while self._ahead >= 0:
             page = self._pages[self._ahead]
             if page.on_device is None:
-                if self._fetched_bytes + page.nbytes > WINDOW_BYTES:
+                if self._fetched_bytes + page.nbytes > offload_policy.value.window:
                     return
                 self._bring(page)
             self._ahead -= 1
@@ -269,7 +261,7 @@ class PagedOffload:
         done.record(compute)
         self._used.append((done, page.nbytes))
         self._used_bytes += page.nbytes
-        while self._used_bytes > WINDOW_BYTES:
+        while self._used_bytes > offload_policy.value.window:
             event, nbytes = self._used.popleft()
             event.synchronize()
             self._used_bytes -= nbytes

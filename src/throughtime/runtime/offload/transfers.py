@@ -16,13 +16,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from throughtime.runtime.offload.policy import offload_policy
+
 IN_FLIGHT = 2
 """Blocks that are on their way while another is computed: one to be copied, one so that the bus is never idle."""
 
 
 def is_apart(device: torch.device) -> bool:
     """Whether host memory is elsewhere than the memory of a device: else there is nothing to be won."""
-    return device.type == "cuda"
+    return offload_policy.value.is_apart(device)
 
 
 class _TransferStream:
@@ -69,9 +71,15 @@ class _TransferStream:
             self._stream.synchronize()
 
 
-@lru_cache
 def _bus(device: torch.device) -> _TransferStream:
-    """One for each device: what is copied back has been copied out before, because one follows the other."""
+    make = offload_policy.value.make_bus
+    bus: _TransferStream = _stream_of(device) if make is None else make(device)
+    return bus
+
+
+@lru_cache
+def _stream_of(device: torch.device) -> _TransferStream:
+    """One for each device: copies back come after the copies out, because one follows the other."""
     return _TransferStream(device)
 
 
