@@ -26,6 +26,7 @@ from throughtime.backends.triton import (
 from throughtime.backends.triton import (
     launch as triton_launch,
 )
+from throughtime.backends.triton.target import gpu_target
 from throughtime.runtime.offload.policy import offload_policy
 
 BATCH, TIME = 20, 4
@@ -77,7 +78,7 @@ def _streamed() -> Iterator[None]:
         shapes = (shape for shape in tiling.candidates(load, card) if shape.blocks > 1 and not shape.direct)
         return next(shape for shape in shapes if not any(shape.resident))
 
-    with mock.patch.object(triton_kernel, "choose", choose):
+    with gpu_target.change(choose=choose):
         yield
 
 

@@ -1,7 +1,7 @@
-"""Thresholds of a part of the engine as one value that a `with` statement can replace.
+"""A value of the whole process that a `with` statement can replace.
 
-A module keeps its thresholds in a frozen dataclass and reads them through a `Setting`. Tests and benchmarks replace
-them for a while, without changing the attributes of modules.
+A module reads its thresholds, or a function of the system that it depends on, through a `Setting`. Tests and benchmarks
+replace them for a while, without changing the attributes of modules. Several thresholds are a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """The `value` that the whole process uses; a dataclass."""
+    """The `value` that the whole process uses."""
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -30,5 +30,5 @@ class Setting(Generic[T]):
             self.value = before
 
     def change(self, **fields: Any) -> contextlib.AbstractContextManager[T]:
-        """Use the same value with other fields inside the `with` statement."""
+        """Use a dataclass with other fields inside the `with` statement."""
         return self.use(dataclasses.replace(self.value, **fields))  # type: ignore[type-var]

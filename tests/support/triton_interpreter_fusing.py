@@ -29,7 +29,7 @@ from remembered_graphs import CELLS, REMEMBERED
 from throughtime.backends.aten.graph_policy import graph_policy
 from throughtime.backends.triton import HEADER, ElementwiseKernel, Written, elementwise_unsupported_reason
 from throughtime.compiler.ir.loop_ir import BINARY, COMPARISONS, REDUCTIONS, UNARY, LoopProgram, Op, Row
-from throughtime.compiler.passes import merge_matmuls as matmul_merging
+from throughtime.compiler.passes.merge_matmuls import deep_bytes
 from throughtime.compiler.trace import batched_matmul
 from unrolls import packed, time_major
 from user_cells import Step, weight
@@ -90,11 +90,11 @@ def test_cells(name: str, kernels: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_deep_products(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_products(dtype: torch.dtype) -> None:
     """In parts, whose sum is a group's."""
-    monkeypatch.setattr(matmul_merging, "DEEP_BYTES", 0)
     for ends in (None, [5, 0, 1, 4]):
-        check_on("aten", Descriptor("own", tt.LSTMCell).case(4, 5, dtype, units=7), ends)
+        with deep_bytes.use(0):
+            check_on("aten", Descriptor("own", tt.LSTMCell).case(4, 5, dtype, units=7), ends)
 
 
 @pytest.mark.parametrize("layer", ["linear", "attention", "encoder of slots"])

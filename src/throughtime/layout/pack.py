@@ -119,7 +119,7 @@ class Packing:
 
     def _shards(self, nbytes: int) -> list[tuple[int, int]]:
         """Ranges of rows with about as many steps, for each thread that is worth it."""
-        count = min(torch.get_num_threads(), nbytes // pack_rows.WORTH_A_THREAD)
+        count = min(torch.get_num_threads(), nbytes // pack_rows.thread_bytes.value)
         if count <= 1:
             return [(0, len(self.order.rows))]
         cuts = self.order.steps.cuts

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from throughtime.backends.triton.codegen_expressions import BOTH, EMPTY, INSIDE, OUTSIDE, TOGETHER, number, pointwise
-from throughtime.backends.triton.kernel import jit
 from throughtime.backends.triton.row_segments import (
     Pointwise,
     Reduction,
@@ -26,6 +25,7 @@ from throughtime.backends.triton.row_segments import (
     cut,
 )
 from throughtime.backends.triton.support import has_triton, op_reasons
+from throughtime.backends.triton.target import gpu_target
 from throughtime.compiler import LoopProgram, Row, Uncompilable
 
 IN_REGISTERS = {**INSIDE, torch.float64: "tl.float64"}
@@ -93,7 +93,7 @@ class ElementwiseKernel:
 
     @cached_property
     def _function(self) -> Any:
-        return jit("group", self.source)
+        return gpu_target.value.jit("group", self.source)
 
     def compile(self, device: torch.device) -> None:
         """What can go wrong with a kernel goes wrong here, and not in the middle of a walk."""

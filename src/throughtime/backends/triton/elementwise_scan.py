@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from throughtime.backends.triton.elementwise_kernel import IN_MEMORY, IN_REGISTERS, Writer, Written
-from throughtime.backends.triton.kernel import jit
 from throughtime.backends.triton.row_segments import Reduction, Segment, SegmentedProgram, cut
+from throughtime.backends.triton.target import gpu_target
 from throughtime.compiler import LoopProgram
 from throughtime.layout.step_layout import StepLayout, sent_once
 
@@ -41,7 +41,7 @@ class ElementwiseScanKernel:
 
     @cached_property
     def _function(self) -> Any:
-        return jit("walk", self.source)
+        return gpu_target.value.jit("walk", self.source)
 
     def run(
         self,

@@ -85,7 +85,7 @@ class Launcher:
         if handle is None:
             arguments = [*tensors, *room.tensors(), *numbers, *constants]
             handle = self._function.warmup(*arguments, grid=(blocks,), **self._options)
-            _look_at(handle, blocks, processors, accept_spills=accept_spills)
+            _look_at(handle, blocks, processors, resident_blocks, accept_spills=accept_spills)
             self._handles[key] = handle
         try:
             if aligned:
@@ -206,8 +206,15 @@ class WorkspacePool:
             self._kept.insert(key, room)
 
 
-def _look_at(kernel: Any, blocks: int, processors: int, *, accept_spills: bool) -> None:
-    """Before the first launch of a kernel: what the compiler made of it, while one can still choose another."""
+def _look_at(
+    kernel: Any,
+    blocks: int,
+    processors: int,
+    resident_of: Callable[[int, int, int], int | None],
+    *,
+    accept_spills: bool,
+) -> None:
+    """Before the first launch of a kernel: raise if it spills or does not fit, while another can still be chosen."""
     try:
         kernel._init_handles()
     except Exception as error:
@@ -218,14 +225,16 @@ def _look_at(kernel: Any, blocks: int, processors: int, *, accept_spills: bool) 
     if kernel.n_spills > MOST_SPILLS and not accept_spills:
         raise SpillsError
     threads, shared = 32 * kernel.metadata.num_warps, kernel.metadata.shared
-    resident = resident_blocks(kernel.function, threads, shared)
+    resident = resident_of(kernel.function, threads, shared)
     if resident is not None and resident * processors < blocks:
         raise TooLargeError
 
 
-def resident_blocks(function: int, threads: int, shared_bytes: int) -> int | None:
-    """How many blocks of a kernel a multiprocessor can have at once, as the driver says; None if it does not."""
-    driver = _driver()
+def resident_blocks(
+    function: int, threads: int, shared_bytes: int, driver_of: Callable[[], Any] | None = None
+) -> int | None:
+    """The blocks of a kernel that fit a multiprocessor at the same time, by the driver; None if that is unknown."""
+    driver = (driver_of or _driver)()
     if driver is None:
         return None
     count = ctypes.c_int()

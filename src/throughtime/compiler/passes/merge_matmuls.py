@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 
+from throughtime._setting import Setting
 from throughtime.compiler import ROWS, Graph, Loop, Node, Value
 
 aten = torch.ops.aten
@@ -23,7 +24,7 @@ aten = torch.ops.aten
 
 PARTS = 4
 """Of a deep product: 8192 features and 2048 columns take 31 µs in float32, 23 in four parts; 16 and 8 in bfloat16."""
-DEEP_BYTES = 1 << 24
+deep_bytes = Setting(1 << 24)
 """Smaller matrices are left whole: the sum of the parts may be one kernel more."""
 
 
@@ -139,7 +140,7 @@ def _split_deep(node: Node, outside: set[Value], deep: dict[Value, list[Value]])
         return [node]
     left, matrix = node.args
     depth, width = matrix.shape
-    if depth < 2 * width or depth % PARTS or depth * width * matrix.dtype.itemsize < DEEP_BYTES:
+    if depth < 2 * width or depth % PARTS or depth * width * matrix.dtype.itemsize < deep_bytes.value:
         return [node]
     name, dtype, each = node.result.name, node.result.dtype, depth // PARTS
     # Parts of half precision are summed in float32.

@@ -59,14 +59,14 @@ def _swap_to_host(swap: PagedOffload) -> Iterator[None]:
 class _Page:
     """Saved tensors that travel together: gathered on the device, then on the host, then for a while on both."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, arrived: torch.cuda.Event) -> None:
         self.position = position
         self.nbytes = 0
         self.gathered: list[Tensor] = []
         self.saved: list[_Saved] = []
         self.on_device: Tensor | None = None
         self.on_host: Tensor | None = None
-        self.arrived = torch.cuda.Event()
+        self.arrived = arrived
         self.brought = False
         # The stream that already waits for its arrival, so that it is told once and not for every tensor.
         self.awaited_by: int | None = None
@@ -100,8 +100,18 @@ class _Saved:
         return buffer.view(self.dtype).as_strided(self.shape, self.strides, self.start)
 
 
-def _pinned(nbytes: int) -> Tensor:
-    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+class CudaStreams:
+    """The streams, events and pinned memory of CUDA, as far as pages need them."""
+
+    stream, event, current = torch.cuda.Stream, torch.cuda.Event, staticmethod(torch.cuda.current_stream)
+    running = staticmethod(torch.cuda.stream)
+
+    def pinned(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def record(self, tensor: Tensor, stream: torch.cuda.Stream) -> None:
+        """Do not reuse the memory of a tensor before a stream is done with it."""
+        tensor.record_stream(stream)
 
 
 def _row_major(shape: torch.Size) -> tuple[int, ...]:
@@ -116,10 +126,10 @@ def _row_major(shape: torch.Size) -> tuple[int, ...]:
 class PagedOffload:
     """Keeps the saved tensors of one loop in pinned host memory."""
 
-    def __init__(self, device: torch.device, resident: Iterable[Tensor]) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, resident: Iterable[Tensor], cuda: Any = None) -> None:
+        self._device, self._cuda = device, cuda or CudaStreams()
         self._resident = {tensor.untyped_storage().data_ptr() for tensor in resident if not is_lazy(tensor)}
-        self._stream = torch.cuda.Stream(device)
+        self._stream = self._cuda.stream(device)
         self._pages: list[_Page] = []
         self._open: _Page | None = None
         # A tensor saved twice, say by a sigmoid and by the product after it, is gathered once.
@@ -167,7 +177,7 @@ class PagedOffload:
             self._ahead = page.position - 1
         self._bring_ahead()
         assert page.on_device is not None
-        compute = torch.cuda.current_stream(self._device)
+        compute = self._cuda.current(self._device)
         if page.awaited_by != compute.stream_id:
             compute.wait_event(page.arrived)
             page.awaited_by = compute.stream_id
@@ -199,7 +209,7 @@ class PagedOffload:
         if self._open is not None and self._open.nbytes + nbytes > offload_policy.value.page:
             self._send_page()
         if self._open is None:
-            self._open = _Page(len(self._pages))
+            self._open = _Page(len(self._pages), self._cuda.event())
             self._pages.append(self._open)
         return self._open
 
@@ -213,9 +223,9 @@ class PagedOffload:
         with torch.no_grad():
             foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
         page.gathered = []
-        page.on_host = _pinned(page.nbytes)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        page.on_host = self._cuda.pinned(page.nbytes)
+        self._stream.wait_stream(self._cuda.current(self._device))
+        with self._cuda.running(self._stream):
             page.on_host.copy_(page.on_device, non_blocking=True)
             page.arrived.record(self._stream)
         self._sending.append(page)
@@ -233,7 +243,7 @@ class PagedOffload:
     def _bring(self, page: _Page) -> None:
         """Start a page's journey back to the device."""
         assert page.on_host is not None
-        with torch.cuda.stream(self._stream):
+        with self._cuda.running(self._stream):
             page.on_device = page.on_host.to(self._device, non_blocking=True)
             page.arrived.record(self._stream)
         page.brought, page.awaited_by = True, None
@@ -253,11 +263,11 @@ class PagedOffload:
         """Let go of a page that the backward pass has used up; a later pass over the same graph can bring it again."""
         assert page.on_device is not None
         # It was allocated on the side stream, which must not reuse it before the compute stream is done with it.
-        page.on_device.record_stream(compute)
+        self._cuda.record(page.on_device, compute)
         page.on_device, page.brought, page.asked = None, False, 0
         self._fetched_bytes -= page.nbytes
         # The host runs ahead of the card, and memory in use by work not yet done cannot be reused: wait for some of it.
-        done = torch.cuda.Event()
+        done = self._cuda.event()
         done.record(compute)
         self._used.append((done, page.nbytes))
         self._used_bytes += page.nbytes
