@@ -13,7 +13,7 @@ import torch
 import throughtime as tt
 from cli_files import call, gestures, is_one_line_of_error, pairs, quickly, said, text
 from throughtime.cli._options import Columns
-from throughtime.cli.predict._run import MOST_STEPS, some_at_a_time
+from throughtime.cli.predict._run import most_steps, some_at_a_time
 from throughtime.cli.tables import open_table, survey
 from throughtime.cli.tables._infer_roles import guess
 from throughtime.cli.tables._table import piece_cells
@@ -197,9 +197,10 @@ def test_sequences_of_one_step_each_may_be_padded_too(tmp_path: Path) -> None:
 
 
 def test_a_long_sequence_among_short_ones_is_answered_alone() -> None:
-    lengths = [3, 4, MOST_STEPS, 5, 6, MOST_STEPS // 2, 7]
+    most = most_steps.value
+    lengths = [3, 4, most, 5, 6, most // 2, 7]
     batches = [[len(one) for one in batch] for batch in some_at_a_time(iter([range(n) for n in lengths]), 256)]
-    assert batches == [[3, 4], [MOST_STEPS], [5, 6], [MOST_STEPS // 2, 7]]
+    assert batches == [[3, 4], [most], [5, 6], [most // 2, 7]]
     assert [len(batch) for batch in some_at_a_time(iter([range(1)] * 5), 2)] == [2, 2, 1]
 
 

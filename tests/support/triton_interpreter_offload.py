@@ -19,7 +19,7 @@ import throughtime as tt
 import triton_interpreter  # noqa: F401 (mends the interpreter)
 from descriptors import BY_NAME
 from late_bus import LENGTHS, LateBus, both, case_of, offloading, run_both
-from throughtime.backends.triton import elementwise_scan
+from throughtime.backends.triton.elementwise_scan import ahead_bytes
 from throughtime.runtime.offload import plan
 from throughtime.runtime.offload.policy import offload_policy
 from triton_interpreter_fusing import elementwise
@@ -46,11 +46,9 @@ def _by_kernels(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         begin(self, program, [SimpleNamespace(on_gpu=True, held=nullcontext) for _ in loops], *arguments, **options)
 
     monkeypatch.setattr(plan.OffloadPlanner, "__init__", on_gpu)
-    # Blocks of a few steps are to have a rest all the same.
-    monkeypatch.setattr(elementwise_scan, "AHEAD_BYTES", 16)
     for name, function in {"pow": np.power, "log1p": np.log1p}.items():
         monkeypatch.setattr(libdevice, name, elementwise(function))
-    with offload_policy.change(share_sent=0.5, block=1024, resident=256):
+    with offload_policy.change(share_sent=0.5, block=1024, resident=256), ahead_bytes.use(16):
         yield
 
 

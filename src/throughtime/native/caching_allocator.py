@@ -31,7 +31,8 @@ _SPARE = 1 << 25
 class CachingAllocator:
     """Pieces of memory that nobody uses now; with those in use hardly more than was once in use at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, spare_bytes: int = _SPARE) -> None:
+        self._spare_bytes = spare_bytes
         # By size, in the order in which sizes came back; of a size, what came back last is at the end.
         self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
         self._used_bytes = self._most_bytes = self._free_bytes = 0
@@ -57,7 +58,7 @@ class CachingAllocator:
     def _make_room(self, nbytes: int) -> None:
         """Let go of what is free before there is more than ever, or too much beside what is in use."""
         wanted = self._used_bytes + nbytes
-        most = wanted if wanted > self._most_bytes else self._most_bytes + _SPARE
+        most = wanted if wanted > self._most_bytes else self._most_bytes + self._spare_bytes
         while self._free and self._free_bytes + wanted > most:
             # The size that came back longest ago, in one go: what comes back in the meantime is of no matter.
             size, pieces = self._free.popitem(last=False)

@@ -27,7 +27,7 @@ from throughtime.backends.aten.fuse_pointwise import (
     unsupported_reason,
 )
 from throughtime.backends.aten.fused_chunk import AddressTable, FusedCode, FusedKernel
-from throughtime.backends.triton import elementwise_kernel
+from throughtime.backends.triton.elementwise_kernel import most_operations
 from throughtime.backends.triton.target import gpu_target
 from throughtime.backends.triton.tiling import GpuSpec
 from throughtime.compiler import ROWS, Loop, Node, Program, Value
@@ -135,13 +135,12 @@ class TestGroups:
                 for masked in (False, True):
                     check_order(loop, masked=masked)
 
-    def test_a_step_that_is_too_much_for_one_kernel_is_left_to_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(elementwise_kernel, "MOST_OPERATIONS", 5)
+    def test_a_step_that_is_too_much_for_one_kernel_is_left_to_torch(self) -> None:
         loop = program_of(tt.LSTMCell(5, input_size=3)).loop
-        assert not [
-            part for part in fused(loop, masked=False).parts if isinstance(part, FusionGroup) and len(part.nodes) > 5
-        ]
-        check_order(loop, masked=False)
+        with most_operations.use(5):
+            parts = fused(loop, masked=False).parts
+            check_order(loop, masked=False)
+        assert not [part for part in parts if isinstance(part, FusionGroup) and len(part.nodes) > 5]
 
     def test_what_torch_computes_otherwise_is_left_to_it(self) -> None:
         class Wraps(tt.RNNCell):

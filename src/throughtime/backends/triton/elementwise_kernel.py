@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime._setting import Setting
 from throughtime.backends.triton.codegen_expressions import BOTH, EMPTY, INSIDE, OUTSIDE, TOGETHER, number, pointwise
 from throughtime.backends.triton.row_segments import (
     Pointwise,
@@ -30,7 +31,7 @@ from throughtime.compiler import LoopProgram, Row, Uncompilable
 
 IN_REGISTERS = {**INSIDE, torch.float64: "tl.float64"}
 IN_MEMORY = {**OUTSIDE, torch.float64: "tl.float64"}
-MOST_OPERATIONS = 256
+most_operations = Setting(256)
 """Of one kernel: compilers take their time over more."""
 MOST_REDUCED = 1 << 14
 """Features of a row that one block reduces."""
@@ -52,7 +53,7 @@ def _reasons(program: LoopProgram) -> Iterator[str]:
         yield "triton is not installed"
     if program.matrices:
         yield "it has a product"
-    if len(program.body) > MOST_OPERATIONS:
+    if len(program.body) > most_operations.value:
         yield f"it has {len(program.body)} operations"
     for op in program.body:
         yield from op_reasons(op)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from throughtime.backends.triton.codegen_memory import MemoryCodegen
 from throughtime.backends.triton.launch import Launcher, SpillsError, TooLargeError, Workspace, WorkspacePool
 from throughtime.backends.triton.matmul_groups import pack
 from throughtime.backends.triton.row_segments import cut
-from throughtime.backends.triton.target import EXACT, gpu_target
+from throughtime.backends.triton.target import EXACT, gpu_target, launch_knobs
 from throughtime.backends.triton.tiling import (
     GpuSpec,
     NoTilingError,
@@ -292,11 +291,3 @@ def _header(staged: Staged, shape: Tiling) -> str:
         f"# A block has {shape.rows} rows of the batch, 1 of {shape.blocks} shares of the units, {shape.warps} warps.\n"
         f"# The blocks of the same rows meet {staged.meetings} times a step.\n"
     )
-
-
-@cache
-def launch_knobs() -> Any:
-    """What Triton lets others set about launches."""
-    from triton import knobs  # noqa: PLC0415 (slow, and not everywhere)
-
-    return knobs.runtime

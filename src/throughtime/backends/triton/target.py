@@ -8,7 +8,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -51,6 +51,14 @@ def jit(name: str, text: str) -> Any:
         # The interpreter knows sums by their function, and has none of the card's own.
         scope["plus"] = tl.standard._sum_combine
     return scope["loop"]
+
+
+@cache
+def launch_knobs() -> Any:
+    """Triton's settings of launches."""
+    from triton import knobs  # noqa: PLC0415 (slow, and not everywhere)
+
+    return knobs.runtime
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from throughtime._setting import Setting
 from throughtime.compiler import ROWS, Graph, Node, Value
 from throughtime.compiler.ir.gemm_ops import OVER_ROWS, TIMES
 
@@ -16,7 +17,7 @@ _WIDE = 128
 
 _PANEL = 16
 """Columns of float32 that a tile of such a product has, with vectors of 32 bytes."""
-_NARROWEST = 8
+narrowest = Setting(8)
 """Columns of a gradient that are worth a panel, which has twice as many; a turned one has its sums in the rest."""
 _PLAIN: tuple[set[torch.dtype], ...] = ({torch.float32}, {torch.float64})
 
@@ -217,7 +218,7 @@ def _as_one(
     before = {value for node in Graph(nodes).needed_for([*pieces, *lefts]) for value in node.results}
     dtypes = {value.dtype for value in (g, sums, *pieces, *lefts)}
     is_turned = total is not None and g is not total.values[0]
-    is_narrow = g.row_size < _NARROWEST and not is_turned
+    is_narrow = g.row_size < narrowest.value and not is_turned
     if is_narrow or dtypes not in _PLAIN or gone & before:
         return nodes
     heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
