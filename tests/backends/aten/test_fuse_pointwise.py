@@ -27,7 +27,7 @@ from throughtime.backends.aten.fuse_pointwise import (
     unsupported_reason,
 )
 from throughtime.backends.aten.fused_chunk import AddressTable, FusedCode, FusedKernel
-from throughtime.backends.triton.elementwise_kernel import most_operations
+from throughtime.backends.triton.support import most_operations
 from throughtime.backends.triton.target import gpu_target
 from throughtime.backends.triton.tiling import GpuSpec
 from throughtime.compiler import ROWS, Loop, Node, Program, Value
