@@ -31,7 +31,7 @@ thread_bytes = Setting(1 << 18)
 
 
 def pack_rows(frames: Sequence[array[int]], threads: int) -> None:
-    """Run some moves, on so many threads."""
+    """Run some moves on a number of threads."""
     _run("move", frames, threads)
 
 

@@ -41,7 +41,7 @@ class SpillsError(Exception):
     """A kernel needs more registers than there are, by far."""
 
 
-def options(warps: int, *, meets: bool) -> dict[str, Any]:
+def options(warps: int, *, meets: bool) -> dict[str, int | bool]:
     """What Triton is told about a kernel.
 
     Left to itself, the compiler saves registers for more blocks than there will be on a multiprocessor: some rows are
@@ -108,7 +108,7 @@ class Launcher:
     ) -> None:
         self._function[blocks,](*tensors, *room.tensors(), *numbers, *constants, **self._options)
 
-    def _launch(self, handle: Any, blocks: int, device: int, arguments: tuple[Any, ...]) -> None:
+    def _launch(self, handle: Any, blocks: int, device: int, arguments: tuple[object, ...]) -> None:
         """Launch a compiled kernel on the current stream of the current device."""
         stream, knobs = current_raw_stream(device), self._knobs()
         # Profilers want to hear of launches, and have each described to them.
@@ -187,7 +187,7 @@ class WorkspacePool:
     """
 
     def __init__(self) -> None:
-        self._kept: LruCache[Any, WorkspaceSlot] = LruCache(MOST_ROOMS)
+        self._kept: LruCache[object, WorkspaceSlot] = LruCache(MOST_ROOMS)
         # Whoever launches first must also be the first to turn a room.
         self._lock = threading.RLock()
 
@@ -231,7 +231,7 @@ def _look_at(
 
 
 def resident_blocks(
-    function: int, threads: int, shared_bytes: int, driver_of: Callable[[], Any] | None = None
+    function: int, threads: int, shared_bytes: int, driver_of: Callable[[], ctypes.CDLL | None] | None = None
 ) -> int | None:
     """The blocks of a kernel that fit a multiprocessor at the same time, by the driver; None if that is unknown."""
     driver = (driver_of or _driver)()
@@ -244,7 +244,7 @@ def resident_blocks(
 
 
 @functools.cache
-def _driver() -> Any:
+def _driver() -> ctypes.CDLL | None:
     """The driver of the GPU, which torch and Triton have loaded."""
     try:
         return ctypes.CDLL("libcuda.so.1")

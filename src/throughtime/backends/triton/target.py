@@ -45,7 +45,7 @@ def jit(name: str, text: str) -> Any:
     text = f"{text}\n{FUNCTIONS}"
     filename = f"<throughtime {name} {hash(text):x}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    scope: dict[str, Any] = {"triton": triton, "tl": tl, "libdevice": libdevice, "__name__": __name__}
+    scope: dict[str, object] = {"triton": triton, "tl": tl, "libdevice": libdevice, "__name__": __name__}
     exec(compile(text, filename, "exec"), scope)
     if is_interpreted():
         # The interpreter knows sums by their function, and has none of the card's own.

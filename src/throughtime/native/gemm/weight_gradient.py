@@ -70,7 +70,7 @@ class StridedRows(NamedTuple):
     initial: int = 0
 
     def part(self, first: int, last: int, size: int) -> StridedRows:
-        """Some of the numbers of each row, of so many bytes."""
+        """A range of the columns of each row, of `size` bytes each."""
         initial = self.initial and self.initial + first * size
         return StridedRows(self.start + first * size, self.row, last - first, self.places, initial)
 

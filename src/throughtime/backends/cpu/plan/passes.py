@@ -13,12 +13,12 @@ def start_products(program: LoopProgram) -> tuple[list[Op], dict[str, Row]]:
 
     Returns the operations, and for each of these products, by the name of its result, the row that it starts from.
     """
-    kept = {row.name for row in program.stored} | {carry.after.name for carry in program.carried}
+    live = {row.name for row in program.stored} | {carry.after.name for carry in program.carried}
     uses: defaultdict[str, int] = defaultdict(int)
     for op in program.body:
         for row in op.rows:
             uses[row.name] += 1
-    once = {name for name, count in uses.items() if count == 1} - kept
+    once = {name for name, count in uses.items() if count == 1} - live
     befores = [carry.before for carry in program.carried]
     memory = {row.name for row in (*program.streams, *program.lagged, *program.constants, *befores)}
     ops: dict[str, Op] = {}
@@ -51,7 +51,7 @@ def _product_in(op: Op, ops: dict[str, Op], free: set[str], memory: set[str]) ->
 
 def sink_slices(ops: list[Op], wanted: set[str]) -> list[Op]:
     """`slice(f(x))` becomes `f(slice(x))` where `f(x)` is used in separate slices alone, so that it needs no memory."""
-    kept: dict[str, Op] = {}
+    live: dict[str, Op] = {}
     uses: defaultdict[str, list[Op]] = defaultdict(list)
     same: dict[str, Row] = {}
     for op in reversed(ops):
@@ -59,14 +59,14 @@ def sink_slices(ops: list[Op], wanted: set[str]) -> list[Op]:
         for cuts in groups or []:
             same.update({cut.result.name: cuts[0].result for cut in cuts[1:]})
             for cut in cuts:
-                del kept[cut.result.name]
+                del live[cut.result.name]
         for made in [op] if groups is None else _sliced(op, [cuts[0] for cuts in groups])[::-1]:
             # A slice that is there already moves up to where it is first needed.
-            known = kept.pop(made.result.name, None)
-            kept[made.result.name] = known or made
+            known = live.pop(made.result.name, None)
+            live[made.result.name] = known or made
             for row in made.rows if known is None else ():
                 uses[row.name].append(made)
-    return [_renamed(op, same) for op in reversed(kept.values())]
+    return [_renamed(op, same) for op in reversed(live.values())]
 
 
 def _renamed(op: Op, same: dict[str, Row]) -> Op:
