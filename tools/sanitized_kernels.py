@@ -26,7 +26,8 @@ from throughtime.backends.triton import (
 from throughtime.backends.triton import (
     launch as triton_launch,
 )
-from throughtime.runtime.offload import plan
+from throughtime.backends.triton.target import gpu_target
+from throughtime.runtime.offload.policy import offload_policy
 
 BATCH, TIME = 20, 4
 """Several tiles of rows. To wait for others takes a hundred times as long as it does unwatched: few steps."""
@@ -77,18 +78,14 @@ def _streamed() -> Iterator[None]:
         shapes = (shape for shape in tiling.candidates(load, card) if shape.blocks > 1 and not shape.direct)
         return next(shape for shape in shapes if not any(shape.resident))
 
-    with mock.patch.object(triton_kernel, "choose", choose):
+    with gpu_target.change(choose=choose):
         yield
 
 
 @contextmanager
 def _in_small_blocks() -> Iterator[None]:
     """One or two steps make a block. Of every other one nothing waits on the host, and all is computed again."""
-    with (
-        mock.patch.object(plan, "BLOCK_BYTES", 2**16),
-        mock.patch.object(plan, "RESIDENT_BYTES", 2**14),
-        mock.patch.object(plan.OffloadPlanner, "share_sent", return_value=0.5),
-    ):
+    with offload_policy.change(block=2**16, resident=2**14, share_sent=0.5):
         yield
 
 

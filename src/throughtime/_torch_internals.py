@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._compile import _disable_dynamo as disable_dynamo
@@ -25,6 +25,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "clear_cublas_workspaces",
+    "constant_in_graphs",
     "current_graph_task_id",
     "current_raw_stream",
     "disable_current_modes",
@@ -49,6 +50,7 @@ __all__ = [
     "tree_map_only",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
 _C = torch._C
 
 # Autograd.
@@ -92,6 +94,12 @@ def is_inside_functorch() -> bool:
 def is_in_forward_ad() -> bool:
     """Whether forward-mode differentiation is active."""
     return torch.autograd.forward_ad._current_level >= 0
+
+
+def constant_in_graphs(function: F) -> F:
+    """`torch.compiler.assume_constant_result` without its import of Dynamo, which takes longer than that of torch."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def is_exporting() -> bool:

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cli_files import call, gestures, is_one_line_of_error, pairs, quickly, said
+from throughtime.cli._result_files import rights
 from throughtime.cli._user_errors import ROOM, listed
 
 pytestmark = pytest.mark.covers("cli")
@@ -31,16 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("flags", "why"),
-    [(1, "which is on a read-only file system"), (0, "which you have no permission to write to")],
+    ("read_only", "why"),
+    [(True, "which is on a read-only file system"), (False, "which you have no permission to write to")],
 )
-def test_a_place_that_cannot_be_written_to(
-    flags: int, why: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.access", lambda _, mode: mode != os.W_OK)
-    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_flag=flags), raising=False)
-    monkeypatch.setattr("os.ST_RDONLY", 1, raising=False)
-    result = call("predict", folder / "classify", folder / "g.csv", "--out", tmp_path / "p.csv")
+def test_a_place_that_cannot_be_written_to(read_only: bool, why: str, folder: Path, tmp_path: Path) -> None:
+    with rights.change(can_write=lambda _: False, is_read_only=lambda _: read_only):
+        result = call("predict", folder / "classify", folder / "g.csv", "--out", tmp_path / "p.csv")
     is_one_line_of_error(result, f"cannot write `--out` {tmp_path / 'p.csv'}: got {tmp_path}, {why}")
 
 

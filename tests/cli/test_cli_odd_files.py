@@ -13,9 +13,10 @@ import torch
 import throughtime as tt
 from cli_files import call, gestures, is_one_line_of_error, pairs, quickly, said, text
 from throughtime.cli._options import Columns
-from throughtime.cli.predict._run import MOST_STEPS, some_at_a_time
-from throughtime.cli.tables import _npz, open_table, survey
+from throughtime.cli.predict._run import most_steps, some_at_a_time
+from throughtime.cli.tables import open_table, survey
 from throughtime.cli.tables._infer_roles import guess
+from throughtime.cli.tables._table import piece_cells
 from throughtime.cli.tasks._defaults import LEAST_STEPS, default_recipe, default_shape
 from throughtime.cli.tasks._examples import answers, last_known, read_examples
 from throughtime.cli.train._batches import WIDTHS, batches_of
@@ -178,13 +179,13 @@ def test_files_that_are_broken_inside(suffix: str, tmp_path: Path) -> None:
     is_one_line_of_error(call("inspect", path), f"a{suffix} is not a")
 
 
-def test_padding_in_an_npz_file_is_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_in_an_npz_file_is_read_some_at_a_time(tmp_path: Path) -> None:
     """What lies in memory is bounded by what is read, not by the little of it that is real."""
-    monkeypatch.setattr(_npz, "CELLS", 300)
     lengths = 1 + np.arange(40) % 2
     steps = np.arange(40 * 20.0).reshape(40, 20, 1)
     np.savez(tmp_path / "a.npz", x=steps, lengths=lengths)
-    pieces = list(open_table(tmp_path / "a.npz").pieces())
+    with piece_cells.use(300):
+        pieces = list(open_table(tmp_path / "a.npz").pieces())
     assert max(len(set(piece.columns["sequence"].tolist())) for piece in pieces) == 150 // 20
     read = np.concatenate([piece.columns["x_0"] for piece in pieces])
     assert read.tolist() == np.concatenate([x[:n, 0] for x, n in zip(steps, lengths, strict=True)]).tolist()
@@ -196,9 +197,10 @@ def test_sequences_of_one_step_each_may_be_padded_too(tmp_path: Path) -> None:
 
 
 def test_a_long_sequence_among_short_ones_is_answered_alone() -> None:
-    lengths = [3, 4, MOST_STEPS, 5, 6, MOST_STEPS // 2, 7]
+    most = most_steps.value
+    lengths = [3, 4, most, 5, 6, most // 2, 7]
     batches = [[len(one) for one in batch] for batch in some_at_a_time(iter([range(n) for n in lengths]), 256)]
-    assert batches == [[3, 4], [MOST_STEPS], [5, 6], [MOST_STEPS // 2, 7]]
+    assert batches == [[3, 4], [most], [5, 6], [most // 2, 7]]
     assert [len(batch) for batch in some_at_a_time(iter([range(1)] * 5), 2)] == [2, 2, 1]
 
 

@@ -15,7 +15,8 @@ import torch
 
 import throughtime as tt
 from cli_files import KINDS, call, gestures, is_one_line_of_error, pairs, quickly, said, series, tags, text
-from throughtime.cli.predict import _run
+from throughtime.cli.predict._run import most_steps
+from throughtime.cli.tables._table import piece_cells
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -55,12 +56,11 @@ def test_a_class_for_each_sequence(folder: Path, tmp_path: Path) -> None:
     assert f"{right / 24:.1%} of 24 known answers are right" in said(result)
 
 
-def test_batches_and_pieces_change_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_pieces_change_nothing(folder: Path, tmp_path: Path) -> None:
     one, other = tmp_path / "one.csv", tmp_path / "other.csv"
     assert call("predict", folder / "classify", folder / "g.csv", "--out", one).exit_code == 0
-    monkeypatch.setattr("throughtime.cli.tables._csv.CELLS", 11)
-    monkeypatch.setattr(_run, "MOST_STEPS", 13)
-    assert call("predict", folder / "classify", folder / "g.csv", "--out", other, "--batch-size", 5).exit_code == 0
+    with piece_cells.use(11), most_steps.use(13):
+        assert call("predict", folder / "classify", folder / "g.csv", "--out", other, "--batch-size", 5).exit_code == 0
     for first, second in zip(table(one), table(other), strict=True):
         assert (first["id"], first["kind"]) == (second["id"], second["kind"])
         assert float(first["probability"]) == pytest.approx(float(second["probability"]), abs=1e-5)

@@ -14,6 +14,7 @@ from throughtime.cli._options import Columns
 from throughtime.cli.tables import open_table
 from throughtime.cli.tables._infer_schema import InferredSchema, look_over
 from throughtime.cli.tables._sequence_boundaries import sequence_by_restarts
+from throughtime.cli.tables._table import piece_cells
 from throughtime.cli.tables._timestamps import dates_of, instants
 
 pytestmark = pytest.mark.covers("cli")
@@ -60,10 +61,10 @@ def test_runs_of_machines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cells", [7, 250_000])
-def test_pieces_change_nothing(cells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("throughtime.cli.tables._csv.CELLS", cells)
-    assert look(tmp_path / "a.csv", *machines()).layout.sequence == "machine run"
-    assert look(tmp_path / "a.csv", *sales("when")).layout.sequence == "store"
+def test_pieces_change_nothing(cells: int, tmp_path: Path) -> None:
+    with piece_cells.use(cells):
+        assert look(tmp_path / "a.csv", *machines()).layout.sequence == "machine run"
+        assert look(tmp_path / "a.csv", *sales("when")).layout.sequence == "store"
 
 
 def test_a_sequence_of_one_step_does_not_go_back(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from throughtime.cli._user_errors import UserError
 from throughtime.cli.tables import _table, open_table, rows_of, survey
 from throughtime.cli.tables._group_rows import sorted_rows
 from throughtime.cli.tables._infer_roles import check_said, guess, sequence_column
+from throughtime.cli.tables._table import piece_cells
 
 pytestmark = pytest.mark.covers("cli")
 
@@ -62,11 +63,9 @@ def to_folder(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("cells", [7, 40, 250_000], ids=["tiny pieces", "small pieces", "one piece"])
-def test_every_format_holds_the_same_sequences(tmp_path: Path, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_format_holds_the_same_sequences(tmp_path: Path, cells: int) -> None:
     csv = gestures(tmp_path / "g.csv")
     wanted = sequences_in(csv, "id")
-    for module in ("_csv", "_parquet", "_npz"):
-        monkeypatch.setattr(f"throughtime.cli.tables.{module}.CELLS", cells)
     assert len(wanted) == 24
     for path, sequence in (
         (csv, "id"),
@@ -74,7 +73,8 @@ def test_every_format_holds_the_same_sequences(tmp_path: Path, cells: int, monke
         (to_npz(csv), "sequence"),
         (to_folder(csv), "sequence"),
     ):
-        found = sequences_in(path, sequence)
+        with piece_cells.use(cells):
+            found = sequences_in(path, sequence)
         by_name = {name.split("/")[-1]: values for name, values in found.items()}
         for place, (name, values) in enumerate(wanted.items()):
             np.testing.assert_array_equal(by_name[str(place) if path.suffix == ".npz" else name], values)

@@ -12,8 +12,8 @@ from backends import check_on, compiled_backends, plan_of
 from compare import compare
 from oracle import oracle
 from random_cells import Recipe, recipes
-from throughtime.backends import native_gemm
-from throughtime.compiler.passes import native_gemms
+from throughtime.compiler.passes.native_gemms import narrowest
+from throughtime.native.gemm.policy import gemm_policy
 from unrolls import dynamic, on
 
 pytestmark = [pytest.mark.covers("compiler"), pytest.mark.covers("properties")]
@@ -34,9 +34,7 @@ def test_any_cell(backend: str, recipe: Recipe, lengths: list[int] | None, layer
 def test_any_cell_with_all_products_by_machine_code(recipe: Recipe, lengths: list[int] | None, layers: int) -> None:
     """However small they are, and in calls that are known too."""
     case = recipe.case(3, 4, layers=layers)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_gemm, "_FEW", 0)
-        patch.setattr(native_gemms, "_NARROWEST", 1)
+    with gemm_policy.change(torch_up_to=0), narrowest.use(1):
         for _ in range(3):
             check_on("auto", case, lengths)
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 import throughtime as tt
 from throughtime.backends.triton import launch as triton_launch
 from throughtime.layout import shared_zeros
-from throughtime.runtime.offload import plan
+from throughtime.runtime.offload.policy import offload_policy
 
 pytestmark = [
     pytest.mark.gpu,
@@ -57,6 +57,13 @@ def test_lengths_orders_and_weights_that_change_from_call_to_call() -> None:
 
 
 # torch notes that the nodes of the parameters belong to another stream.
+@pytest.fixture
+def small_blocks() -> Iterator[None]:
+    """A few steps make a block, and hardly anything stays on the card."""
+    with offload_policy.change(block=2**14, resident=2**14):
+        yield
+
+
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 def test_two_streams_at_once_and_threads_on_one() -> None:
     cell, x = tt.LSTMCell(256, input_size=8).cuda(), torch.randn(40, 60, 8, device="cuda")
@@ -179,13 +186,10 @@ def case_of(units: int, dtype: torch.dtype, batch: int = 9, time: int = 12) -> t
 @pytest.mark.parametrize("swap", [False, True], ids=["plain", "swapped"])
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "lengths"])
 @pytest.mark.parametrize(("units", "dtype"), [(150, torch.float32), (24, torch.float64)], ids=["kernels", "graphs"])
-def test_graphs_of_whole_training_steps(
-    units: int, dtype: torch.dtype, lengths: Any, swap: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("small_blocks")
+def test_graphs_of_whole_training_steps(units: int, dtype: torch.dtype, lengths: Any, swap: bool) -> None:
     """Both passes in one graph, replayed on other numbers and weights; calls in between change nothing."""
     # What is recorded stays on the card.
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 2**14)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**14)
     cell, x = case_of(units, dtype)
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

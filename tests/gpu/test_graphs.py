@@ -19,7 +19,7 @@ from backends import lengths_for
 from descriptors import BY_NAME, Case, Descriptor
 from gpu_matrix import TOLERANCE, check_case
 from throughtime.backends.aten import chunk_buffers
-from throughtime.compiler.passes import merge_matmuls as matmul_merging
+from throughtime.compiler.passes.merge_matmuls import deep_bytes
 from user_cells import USER_CELLS
 
 pytestmark = [
@@ -72,10 +72,10 @@ def test_long_rows_that_are_reduced() -> None:
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 @pytest.mark.parametrize("lengths", ["dense", "ragged"])
-def test_deep_products_in_parts(dtype: torch.dtype, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul_merging, "DEEP_BYTES", 0)
+def test_deep_products_in_parts(dtype: torch.dtype, lengths: str) -> None:
     ends = lengths_for(33, 35) if lengths == "ragged" else None
-    check(Descriptor("own", tt.LSTMCell).case(33, 35, dtype, units=72), ends)
+    with deep_bytes.use(0):
+        check(Descriptor("own", tt.LSTMCell).case(33, 35, dtype, units=72), ends)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 33, 100])

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from test_matrix_states import LAYERS, Layers
 
 import throughtime as tt
 from backends import raises_refusal
 from descriptors import Descriptor
 from gpu_matrix import CELLS, LENGTHS, REFUSED, case_of, check_case, check_cell, moved
+from matrix_cells import LAYERS, Layers
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from gpu_cases import CELLS
-from throughtime.runtime.offload import plan
+from throughtime.runtime.offload.policy import offload_policy
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,17 +26,17 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2}
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks() -> Iterator[None]:
     """A few steps make a block, and hardly anything stays on the card."""
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 2**14)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**14)
+    with offload_policy.change(block=2**14, resident=2**14):
+        yield
 
 
 @pytest.fixture(params=[0.0, 0.5, 1.0], ids=["least waits", "half waits", "most waits"])
-def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+def share(request: pytest.FixtureRequest) -> Iterator[float]:
     """How many blocks keep all that only a product would lead to."""
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: request.param)
-    return request.param
+    with offload_policy.change(share_sent=request.param):
+        yield request.param
 
 
 def gradients(cell: Any, x: Tensor, lengths: Any, *, swap: bool, **options: Any) -> list[Tensor]:
@@ -191,16 +191,15 @@ def step(cell: Any, x: Tensor, **options: Any) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(cell.parameters())))
 
 
-def test_ten_times_the_memory(capped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_times_the_memory(capped: Any) -> None:
     """Training that needs ten times the memory allowed trains, and its gradients are those of the plain run."""
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 2**23)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**23)
     cell, _ = built(CELLS["stack"], 256)
     x = torch.randn(8000, 32, 4, device="cuda")
     want = step(cell, x)
     plain = peak_of(lambda: step(cell, x))
-    assert peak_of(lambda: step(cell, x, swap_memory=True)) < plain / 4
-    capped(plain // 10 + 2**26)
-    with pytest.raises(torch.OutOfMemoryError):
-        step(cell, x)
-    check(step(cell, x, swap_memory=True), want)
+    with offload_policy.change(block=2**23, resident=2**23):
+        assert peak_of(lambda: step(cell, x, swap_memory=True)) < plain / 4
+        capped(plain // 10 + 2**26)
+        with pytest.raises(torch.OutOfMemoryError):
+            step(cell, x)
+        check(step(cell, x, swap_memory=True), want)

@@ -9,11 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import throughtime as tt
+from kernel_checks import thread_count
 from throughtime.layout.length_sort import LengthSort
 from throughtime.layout.previous_step import by_kernel
 from throughtime.layout.step_layout import StepLayout
+from throughtime.native.pack_rows import thread_bytes
 from throughtime.unroll._batch_format import Padded
 from throughtime.unroll._schedule import Ragged
 
@@ -28,9 +31,17 @@ def leaf_of(schedule: Ragged, form: Padded, width: tuple[int, ...], dtype: torch
     return (torch.randn(*shape, *width) * 3).to(dtype)
 
 
-def by_torch(monkeypatch: Any, schedule: Ragged, leaf: Tensor) -> tuple[Tensor, Tensor]:
-    with monkeypatch.context() as patched:
-        patched.setattr(schedule, "_is_quick", False)
+class Seen(TorchFunctionMode):
+    """A mode that is to see every operation: rows are moved by operations of torch then."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def by_torch(form: Padded, lengths: list[int], reverse: bool, leaf: Tensor) -> tuple[Tensor, Tensor]:
+    with Seen():
+        schedule = Ragged(form, lengths, reverse)
+        assert schedule.moves([leaf]) is None
         rows = schedule.rows(leaf)
         return rows, schedule.restore(rows)
 
@@ -42,8 +53,7 @@ def test_like_indexing(lengths: list[int], time_major: bool, reverse: bool, dtyp
     form = Padded(len(lengths), 6, time_major)
     schedule = Ragged(form, lengths, reverse)
     leaf = leaf_of(schedule, form, width, dtype)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        rows, restored = by_torch(monkeypatch, schedule, leaf)
+    rows, restored = by_torch(form, lengths, reverse, leaf)
     assert schedule.packing([leaf]) is not None
     assert torch.equal(schedule.rows(leaf), rows)
     assert torch.equal(schedule.restore(rows), restored)
@@ -84,15 +94,15 @@ def test_lengths_beyond_any_machine_number() -> None:
         assert LengthSort([10**30, -(10**30), 3], 5, by_native_code=quick).length.tolist() == [5, 3, 0]
 
 
-def test_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("throughtime.native.pack_rows.WORTH_A_THREAD", 64)
+def test_on_several_threads() -> None:
     lengths = torch.randint(0, 40, (33,)).tolist()
     form = Padded(33, 40, time_major=False)
     schedule = Ragged(form, lengths, reverse=False)
     leaf = torch.randn(33, 40, 7)
-    rows, restored = by_torch(monkeypatch, schedule, leaf)
-    assert torch.equal(schedule.rows(leaf), rows)
-    assert torch.equal(schedule.restore(rows), restored)
+    rows, restored = by_torch(form, lengths, False, leaf)
+    with thread_bytes.use(64), thread_count(3):
+        assert torch.equal(schedule.rows(leaf), rows)
+        assert torch.equal(schedule.restore(rows), restored)
 
 
 @pytest.mark.parametrize("time_major", [False, True])

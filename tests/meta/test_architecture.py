@@ -46,6 +46,7 @@ LAYERS = (
         "_html",
         "_object_registry",
         "_other_names",
+        "_setting",
         "_text",
         "_torch_internals",
     },

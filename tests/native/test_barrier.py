@@ -1,11 +1,9 @@
-"""Threads that walk through one shard side by side: the same bits as one that walks alone."""
+"""Cooperative threads, which run one shard together: the same bits as one thread."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
+import functools
 import threading
 import time
 from array import array
@@ -14,11 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from test_kernels import check_same
-from test_prefetch_ring import check_forked
 from torch import Tensor
 
 import throughtime as tt
+from kernel_checks import (
+    KINDS_OF_THREADS,
+    Recording,
+    check_forked,
+    check_same,
+    many_shards,
+    thread_count,
+    threads_of,
+)
 from loop_programs import (
     PROGRAMS,
     arguments,
@@ -33,49 +38,32 @@ from loop_programs import (
     random_program,
     swap,
 )
-from throughtime.backends.cpu import compile as cpu_compile
 from throughtime.backends.cpu import compile_loop
-from throughtime.backends.cpu import launch as cpu_launch
-from throughtime.backends.cpu.threads import cost_model, partition
-from throughtime.backends.cpu.threads.cost_model import StepCost, ThreadLayout
+from throughtime.backends.cpu.threads.cost_model import Machine, StepCost, ThreadLayout
+from throughtime.backends.cpu.threads.policy import ThreadPolicy, thread_policy
 from throughtime.compiler.ir.loop_ir import LoopProgram
 from throughtime.layout.step_layout import StepLayout
-from throughtime.native.threads import barrier
-from throughtime.native.threads import team as thread_team
-from throughtime.native.threads.barrier import Barrier, barrier_nanoseconds
-from throughtime.native.threads.calls import calls_of
-from throughtime.native.threads.pool import Pool
-from throughtime.native.threads.team import team
-from throughtime.native.toolchain.module_loader import load
+from throughtime.native.threads.barrier import Barrier, barrier_nanoseconds, benchmark_code
+from throughtime.native.threads.calls import Threads, calls_of
+from throughtime.native.threads.team import team, use_threads
 
 pytestmark = pytest.mark.covers("kernels")
 
 BATCHES = [packed(*[1] * 30), packed(5, 5, 5, 3, 2, 2, 1, 1, 0), packed(*[9] * 4, *[4] * 9), batch_major(7, 5)]
 
 
-@pytest.fixture(autouse=True, params=["torch's threads", "a pool"])
-def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "a pool":
-        monkeypatch.setattr(thread_team, "_team", Pool())
+PATIENT = functools.partial(Barrier, late_nanoseconds=10**15)
 
 
-@pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], None]]:
-    """Sets the number of threads, and of those that share a shard, however small; no thread is too late."""
-    threads = torch.get_num_threads()
-    monkeypatch.setattr(partition, "SHARD_NANOSECONDS", 1)
-    monkeypatch.setattr(cpu_launch, "_help", cpu_launch._Help())
-    monkeypatch.setattr(barrier, "_LATE_NANOSECONDS", 10**15)
-    # Kernels remember who walked.
-    monkeypatch.setattr(cpu_compile, "_kernels", type(cpu_compile._kernels)())
+@pytest.fixture(autouse=True, params=KINDS_OF_THREADS)
+def threads(request: pytest.FixtureRequest) -> Iterator[Threads]:
+    with threads_of(request.param) as chosen:
+        yield chosen
 
-    def choose(count: int, members: int) -> None:
-        torch.set_num_threads(count)
-        chosen = lambda _, rows, *__, **___: ThreadLayout(min(count // members, rows), members)  # noqa: E731
-        monkeypatch.setattr(StepCost, "crew", chosen)
 
-    yield choose
-    torch.set_num_threads(threads)
+def cooperation(members: int, make_barrier: Callable[[float], Barrier] = PATIENT) -> ThreadPolicy:
+    """Several threads for every shard, however small; by default no thread is late."""
+    return many_shards(members=members, make_barrier=make_barrier)
 
 
 class Alone:
@@ -84,11 +72,11 @@ class Alone:
     def __init__(self, program: LoopProgram, steps: StepLayout, rows: int) -> None:
         self.kernel, self.steps = compile_loop(program), steps
         self._given = arguments(program, steps, rows)
-        self._expected = self.run(1)
+        self.expected = self.run(1, ThreadPolicy())
 
-    def run(self, threads: int) -> list[Tensor]:
+    def run(self, threads: int, policy: ThreadPolicy) -> list[Tensor]:
         here = self._given.copy()
-        self.kernel.run(*here.every(), self.steps, 0, len(self.steps.active), threads)
+        self.kernel.run(*here.every(), self.steps, 0, len(self.steps.active), threads, policy=policy)
         return here.results()
 
     def interpreted(self, program: LoopProgram) -> list[Tensor]:
@@ -96,219 +84,169 @@ class Alone:
         interpret(program, here, self.steps, 0, len(self.steps.active))
         return here.results()
 
-    def is_equalled_by(self, threads: int) -> bool:
-        """Whether this number of threads leaves the same bits."""
-        assert self.kernel.divide(self.steps, 0, len(self.steps.active), threads).is_joint
-        return all(map(torch.equal, self.run(threads), self._expected))
+    def is_equalled_by(self, threads: int, policy: ThreadPolicy) -> bool:
+        """Whether cooperative threads leave the same bits."""
+        assert self.kernel.divide(self.steps, 0, len(self.steps.active), threads, policy).is_cooperative
+        with thread_count(threads):
+            return all(map(torch.equal, self.run(threads, policy), self.expected))
 
 
-def check(program: LoopProgram, steps: StepLayout, rows: int, threads: int) -> None:
+def check(program: LoopProgram, steps: StepLayout, rows: int, threads: int, policy: ThreadPolicy) -> None:
     """Fail unless it is right, and to the bit what one thread leaves."""
     alone = Alone(program, steps, rows)
-    check_same(alone.run(1), alone.interpreted(program))
-    assert all(alone.is_equalled_by(threads) for _ in range(2))
+    check_same(alone.expected, alone.interpreted(program))
+    assert all(alone.is_equalled_by(threads, policy) for _ in range(2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("make", PROGRAMS)
-def test_programs(make: Callable[..., LoopProgram], dtype: torch.dtype, crew: Callable[[int, int], None]) -> None:
-    crew(2, 2)
+def test_programs(make: Callable[..., LoopProgram], dtype: torch.dtype) -> None:
     for units in (1, 19, 64):
         for batch in BATCHES:
-            check(make(units, dtype), *batch, 2)
+            check(make(units, dtype), *batch, 2, cooperation(2))
 
 
 @pytest.mark.parametrize(("threads", "members"), [(3, 3), (4, 2), (8, 8)])
-def test_crews_of_other_sizes(threads: int, members: int, crew: Callable[[int, int], None]) -> None:
-    crew(threads, members)
+def test_other_numbers_of_threads(threads: int, members: int) -> None:
     for make in (fed_lstm, lstm_backward, layer_norm):
         # More members than panels, and more than rows.
         for batch in BATCHES:
-            check(make(40, torch.float32), *batch, threads)
+            check(make(40, torch.float32), *batch, threads, cooperation(members))
 
 
-def test_products_that_replace_what_others_read(crew: Callable[[int, int], None]) -> None:
+def test_products_that_replace_what_others_read() -> None:
     """Large enough for one member to be at the second product while another is at the first."""
-    crew(2, 2)
-    alone = Alone(swap(256, torch.float32), *packed(*[3] * 12))
-    assert all(alone.is_equalled_by(2) for _ in range(100))
+    alone, policy = Alone(swap(256, torch.float32), *packed(*[3] * 12)), cooperation(2)
+    assert all(alone.is_equalled_by(2, policy) for _ in range(100))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_programs(seed: int, crew: Callable[[int, int], None]) -> None:
-    crew(2, 2)
-    check(random_program(seed, torch.float64), *packed(7, 7, 6, 4, 4, 1), 2)
+def test_random_programs(seed: int) -> None:
+    check(random_program(seed, torch.float64), *packed(7, 7, 6, 4, 4, 1), 2, cooperation(2))
 
 
-def test_some_of_the_steps(crew: Callable[[int, int], None]) -> None:
-    crew(2, 2)
+def test_some_of_the_steps() -> None:
     program, (steps, rows) = fed_lstm(19, torch.float64), packed(*[3] * 30, *[2] * 20, *[1] * 20)
+    policy = cooperation(2)
     given = arguments(program, steps, rows)
     expected = given.copy()
     interpret(program, expected, steps, 0, 70)
     kernel = compile_loop(program)
     for first, last in ((0, 1), (1, 33), (33, 70)):
-        assert kernel.divide(steps, first, last, 2).is_joint
-        kernel.run(*given.every(), steps, first, last, 2)
+        assert kernel.divide(steps, first, last, 2, policy).is_cooperative
+        with thread_count(2):
+            kernel.run(*given.every(), steps, first, last, 2, policy=policy)
     check_same(given.results(), expected.results())
 
 
-def test_with_fewer_threads_than_members_nobody_begins() -> None:
+def test_with_fewer_threads_than_calls_none_begins() -> None:
     calls = calls_of(0, [0] * (torch.get_num_threads() + 1))
     before = calls[:]
     # A call of the function at 0 would be the end of this process.
-    assert not team().run_at_once(calls)
+    assert not team().run_concurrently(calls)
     assert calls == before
 
 
 @pytest.mark.parametrize("why", ["too few threads", "late"])
-def test_alone(why: str, crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    crew(4, 2)
-    asked: list[array[int]] = []
-    kind = type(team())
-    at_once = kind.run_at_once
-    monkeypatch.setattr(kind, "run_at_once", lambda _, calls: bool(asked.append(calls)))
+def test_one_thread_a_shard(why: str, threads: Threads) -> None:
+    policy, recording = cooperation(2), Recording(threads, refuses=True)
     if why == "late":
-        cpu_launch._help.wanted_from = float("inf")
+        policy.backoff.pause_end = float("inf")
     alone = Alone(fed_lstm(19, torch.float32), *packed(*[3] * 20, *[1] * 20))
-    assert all(alone.is_equalled_by(4) for _ in range(2))
-    assert len(asked) == (2 if why == "too few threads" else 0)
+    with use_threads(recording):
+        assert all(alone.is_equalled_by(4, policy) for _ in range(2))
+    assert len(recording.answers) == (2 if why == "too few threads" else 0)
     # And together again.
-    cpu_launch._help.wanted_from = 0.0
-    together: list[bool] = []
-    monkeypatch.setattr(kind, "run_at_once", lambda *given: together.append(at_once(*given)) or together[-1])
-    assert alone.is_equalled_by(4)
-    assert together == [True]
+    policy.backoff.pause_end, recording = 0.0, Recording(threads)
+    with use_threads(recording):
+        assert alone.is_equalled_by(4, policy)
+    assert recording.answers == [True]
 
 
-def everybody_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too often, from the first meeting on."""
-    begin = Barrier.begin
+class Late(Barrier):
+    """A barrier where threads are late too often, from the beginning."""
 
-    def late(meeting: Barrier, members: int) -> None:
-        begin(meeting, members)
-        meeting._numbers[barrier._LATE] = barrier._PATIENCE
-
-    monkeypatch.setattr(Barrier, "begin", late)
+    def begin(self, members: int) -> None:
+        super().begin(members)
+        self.drop_others()
 
 
 @pytest.mark.parametrize("make", [lstm, fed_lstm, lstm_backward, fed_lstm_backward])
-def test_who_is_late_too_often_is_left_behind(
-    make: Callable[..., LoopProgram], crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first member goes on alone, and the next walk does not wait for others."""
-    crew(4, 2)
-    everybody_is_late(monkeypatch)
+def test_a_thread_that_is_late_too_often_is_dropped(make: Callable[..., LoopProgram]) -> None:
+    """The first thread goes on alone, and the next loop does not wait for others."""
     for batch in BATCHES:
-        monkeypatch.setattr(cpu_launch, "_help", cpu_launch._Help())
-        check(make(19, torch.float32), *batch, 4)
-        assert cpu_launch._help.wanted_from > 0
+        policy = cooperation(2, Late)
+        check(make(19, torch.float32), *batch, 4, policy)
+        assert policy.backoff.pause_end > 0
 
 
-def test_somebody_is_left_behind_in_the_middle(
-    crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crew(2, 2)
-    alone, where = Alone(fed_lstm(19, torch.float32), *packed(*[2] * 3000)), set()
-    meetings: list[Barrier] = []
-    begin = Barrier.begin
-    monkeypatch.setattr(Barrier, "begin", lambda meeting, members: (begin(meeting, members), meetings.append(meeting)))
+def test_a_thread_is_dropped_in_the_middle() -> None:
+    alone, began = Alone(fed_lstm(19, torch.float32), *packed(*[2] * 3000)), set()
+    barriers: list[Barrier] = []
+
+    class Noted(Barrier):
+        def begin(self, members: int) -> None:
+            super().begin(members)
+            barriers.append(self)
 
     def disturb(after: float) -> None:
         time.sleep(after)
-        for meeting in meetings:
-            where.add(meeting._numbers[barrier._OVER] > 0)
-            meeting._numbers[barrier._LATE] = barrier._PATIENCE
+        for barrier in barriers:
+            began.add(barrier["generation"] > 0)
+            barrier.drop_others()
 
     for turn in range(30):
-        monkeypatch.setattr(cpu_launch, "_help", cpu_launch._Help())
-        meetings.clear()
+        barriers.clear()
         disturber = threading.Thread(target=disturb, args=(turn * 1e-4,))
         disturber.start()
-        assert alone.is_equalled_by(2)
+        policy = cooperation(2, lambda nanoseconds: Noted(nanoseconds, late_nanoseconds=10**15))
+        assert alone.is_equalled_by(2, policy)
         disturber.join()
-    assert True in where
+    assert True in began
 
 
-def test_many_who_wait_for_one_are_one_delay() -> None:
-    meeting, often = Barrier(0.0), load(barrier.MEETING + barrier._OFTEN).function("often", ctypes.c_void_p)
-    numbers = array("q", (meeting.address, 1))
+def test_several_threads_that_wait_for_one_are_one_delay() -> None:
+    barrier, often = Barrier(0.0), benchmark_code().function("reach_barrier_often", ctypes.c_void_p)
+    benchmark = array("q", (barrier.address, 1))
     for delays in (0, 1):
-        meeting.begin(4)
-        others = [threading.Thread(target=often, args=(numbers.buffer_info()[0],)) for _ in range(3)]
+        barrier.begin(4)
+        others = [threading.Thread(target=often, args=(benchmark.buffer_info()[0],)) for _ in range(3)]
         for other in others:
             other.start()
-        while meeting._numbers[0] < 3:
+        while barrier["arrived"] < 3:
             time.sleep(1e-4)
-        # Until they have noticed; before that no thread is late.
-        while delays and not meeting._numbers[barrier._LATE - 1]:
+        # Until they have noticed that one is late.
+        while delays and not barrier["late_now"]:
             time.sleep(1e-4)
-        often(numbers.buffer_info()[0])
+        often(benchmark.buffer_info()[0])
         for other in others:
             other.join()
-        assert meeting._numbers[barrier._OVER] == 1
-        assert meeting._numbers[barrier._LATE] >= delays
-        assert meeting._numbers[barrier._LATE] <= 1
+        assert barrier["generation"] == 1
+        assert delays <= barrier["late_count"] <= 1
 
 
-def test_threads_at_once(crew: Callable[[int, int], None]) -> None:
-    crew(2, 2)
-    alone = Alone(fed_lstm(19, torch.float32), *packed(*[2] * 40))
+def test_threads_at_once() -> None:
+    alone, policy = Alone(fed_lstm(19, torch.float32), *packed(*[2] * 40)), cooperation(2)
 
     def work(_: int) -> bool:
-        torch.set_num_threads(2)
-        return alone.is_equalled_by(2)
+        return alone.is_equalled_by(2, policy)
 
     with ThreadPoolExecutor(3) as pool:
         assert all(pool.map(work, range(60)))
 
 
-LIMITED = """
-import torch, throughtime as tt
-from throughtime.backends.cpu.threads import partition as _shards
-from throughtime.backends.cpu.threads.cost_model import ThreadLayout as Crew, StepCost as Work
-from throughtime.native.threads.team import Team
-_shards.SHARD_NANOSECONDS = 1
-Work.crew = lambda _, rows, *__, **___: Crew(1, 2)
-at_once, answers, results = Team.run_at_once, [], []
-def run_at_once(*given):
-    answers.append(at_once(*given))
-    return answers[-1]
-Team.run_at_once = run_at_once
-cell, inputs = tt.LSTMCell(32, input_size=16), torch.randn(1, 40, 16)
-for threads in (1, 2):
-    torch.set_num_threads(threads)
-    results.append(tt.dynamic_rnn(cell, inputs, dtype=torch.float32)[0])
-assert torch.equal(*results)
-print(answers)
-"""
-
-
-@pytest.mark.parametrize(("limit", "answers"), [("1", "[False]"), ("2", "[True]")])
-def test_a_limit_for_threads(limit: str, answers: str) -> None:
-    """OpenMP may give fewer threads than were asked for."""
-    environment = {**os.environ, "OMP_THREAD_LIMIT": limit}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False, timeout=100, env=environment
-    )
-    assert done.stdout == f"{answers}\n", done.stderr
-
-
 @pytest.mark.parametrize("make", [tt.LSTMCell, tt.GRUCell, tt.BasicRNNCell, tt.cells.LayerNormBasicLSTMCell])
-def test_cells(
-    make: Callable[[int], tt.RNNCell], crew: Callable[[int, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cells(make: Callable[[int], tt.RNNCell], threads: Threads) -> None:
     torch.manual_seed(0)
     inputs, cell, results = torch.randn(3, 25, 23, requires_grad=True), make(37), []
-    asked, kind = [], type(team())
-    at_once = kind.run_at_once
-    monkeypatch.setattr(kind, "run_at_once", lambda *given: asked.append(given) or at_once(*given))
-    for threads in (1, 2):
-        crew(threads, threads)
-        outputs, _ = tt.dynamic_rnn(cell, inputs, [25, 4, 17], dtype=torch.float32)
-        results.append([outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, *cell.parameters()])])
+    recording = Recording(threads)
+    with thread_policy.use(cooperation(2)), use_threads(recording):
+        for count in (1, 2):
+            with thread_count(count):
+                outputs, _ = tt.dynamic_rnn(cell, inputs, [25, 4, 17], dtype=torch.float32)
+                results.append([outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, *cell.parameters()])])
     # Forwards and backwards.
-    assert len(asked) == 2
+    assert len(recording.answers) == 2
     one, two = results
     assert torch.equal(one[0], two[0])
     # What torch multiplies and sums up beside kernels may be rounded otherwise by two threads.
@@ -316,10 +254,10 @@ def test_cells(
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_after_a_fork(crew: Callable[[int, int], None]) -> None:
-    crew(2, 2)
+def test_after_a_fork() -> None:
     cell, inputs = tt.LSTMCell(32, input_size=32), torch.randn(1, 100, 32)
-    check_forked(cell, inputs)
+    with thread_policy.use(cooperation(2)), thread_count(2):
+        check_forked(cell, inputs)
 
 
 def work_of_lstm(inputs: int, units: int) -> StepCost:
@@ -341,49 +279,42 @@ def work_of_lstm(inputs: int, units: int) -> StepCost:
         (1, 512, 1, 1),
     ],
 )
-def test_who_walks(rows: int, units: int, threads: int, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows, and matrices that are too large for one: by several; many rows: each by one."""
-    monkeypatch.setattr(cost_model, "near_bytes", lambda: 3 << 19)
-    monkeypatch.setattr(cost_model, "barrier_nanoseconds", lambda members: 80.0 if threads == 2 else 120.0 * members)
-    shards = min(threads, -(-rows // 2))
-    crew = work_of_lstm(units, units).crew(rows, shards, threads, helped=shards == 1)
-    assert crew.members == members
-    assert crew.shards * crew.members <= threads
-    assert crew.shards <= rows
+def test_thread_layout(rows: int, units: int, threads: int, members: int) -> None:
+    """Few rows, and matrices that are too large for one thread: several cooperate; many rows: each has its own."""
+    machine = Machine(lambda: 3 << 19, lambda members: 80.0 if threads == 2 else 120.0 * members)
+    independent = ThreadLayout(min(threads, -(-rows // 2)), 1)
+    layout = work_of_lstm(units, units).thread_layout(
+        independent, rows, threads, prefetched=independent.shards == 1, machine=machine
+    )
+    assert layout.members == members
+    assert layout.shards * layout.members <= threads
+    assert layout.shards <= rows
 
 
-def test_without_products_nobody_meets() -> None:
-    assert StepCost(0, 0, 0, 1000, 1).crew(1, 1, 16, helped=False) == ThreadLayout(1, 1)
+def test_without_products_no_threads_cooperate() -> None:
+    alone = ThreadLayout(1, 1)
+    assert StepCost(0, 0, 0, 1000, 1).thread_layout(alone, 1, 16, prefetched=False) == alone
 
 
-def test_where_meetings_take_long_nobody_meets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_model, "barrier_nanoseconds", lambda _: 1e6)
-    assert work_of_lstm(512, 512).crew(1, 1, 2, helped=True) == ThreadLayout(1, 1)
+def test_with_slow_barriers_no_threads_cooperate() -> None:
+    alone, machine = ThreadLayout(1, 1), Machine(barrier_nanoseconds=lambda _: 1e6)
+    assert work_of_lstm(512, 512).thread_layout(alone, 1, 2, prefetched=True, machine=machine) == alone
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
+def test_the_time_of_a_barrier() -> None:
+    measured: dict[int, float] = {}
+    with thread_count(2):
+        # Another program may keep two threads from running at the same time, but not for ever.
+        tries = (barrier_nanoseconds(2, measured) for _ in range(100))
+        found = next(nanoseconds for nanoseconds in tries if nanoseconds < float("inf"))
+        assert 10 < found < 1e8
+        assert measured == {2: found}
+        # With too few threads it has no time, for now.
+        assert barrier_nanoseconds(3, measured) == float("inf")
+        assert measured == {2: found}
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_how_long_it_takes_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(barrier, "_MEASURED", {})
-    # Another program may keep two from meeting, but not for ever.
-    found = next(value for _ in range(100) if (value := barrier_nanoseconds(2)) < float("inf"))
-    assert 10 < found < 1e8
-    assert {2: found} == barrier._MEASURED
-    # With fewer threads than members no thread can, for now.
-    assert barrier_nanoseconds(3) == float("inf")
-    assert {2: found} == barrier._MEASURED
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_measurement_in_which_somebody_is_late_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(barrier, "_MEASURED", {})
-    everybody_is_late(monkeypatch)
-    for _ in range(200):
-        assert barrier_nanoseconds(2) == float("inf")
+def test_a_measurement_with_a_late_thread_does_not_count() -> None:
+    with thread_count(2):
+        for _ in range(200):
+            assert barrier_nanoseconds(2, {}, Late) == float("inf")

@@ -46,9 +46,8 @@ def test_pieces_are_large_enough_and_begin_on_a_cache_line(nbytes: int) -> None:
     assert memory.ctypes.data % 64 == 0
 
 
-def test_little_more_is_held_than_was_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching_allocator, "_SPARE", 2 * MIB)
-    reuse = CachingAllocator()
+def test_little_more_is_held_than_was_in_use() -> None:
+    reuse = CachingAllocator(spare_bytes=2 * MIB)
     pieces = [reuse.take(MIB) for _ in range(8)]
     for piece in pieces:
         reuse.give(piece)

@@ -52,7 +52,7 @@ def product(a: Tensor, b: Tensor, x: Tensor | None, fences: tuple[Fenced, Fenced
     packer = make_packer(Matrix("b", depth, columns, b.dtype), host)
     packed = torch.empty(packer.bytes // b.element_size() + 64, dtype=b.dtype)
     panels = -(-packed.data_ptr() // 64) * 64
-    PackJobs([packer], [packer.job(b.data_ptr(), *b.stride(), panels)], packer.bytes, 1).run()
+    PackJobs([packer], [packer.job(b.data_ptr(), *b.stride(), panels)], 1).run()
     width = columns * a.element_size()
     before = 0 if x is None else fences[0].last(x)
     out = fences[1].last(torch.full((rows, columns), float("nan"), dtype=a.dtype))

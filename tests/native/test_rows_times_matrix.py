@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import throughtime as tt
 from compare import check_close
-from throughtime.backends import native_gemm
+from kernel_checks import thread_count
 from throughtime.backends.native_gemm import times
 from throughtime.backends.torch_codegen import SectionFunction
 from throughtime.compiler import ROWS, Node, Value
 from throughtime.compiler.ir.gemm_ops import TIMES
 from throughtime.compiler.pipeline import optimize_section
-from throughtime.native.gemm import rows_times_matrix
+from throughtime.native.gemm.policy import GemmPolicy, gemm_policy
 
 pytestmark = pytest.mark.covers("kernels")
 aten = torch.ops.aten
@@ -25,9 +27,30 @@ DTYPES = [torch.float32, torch.float64]
 
 
 @pytest.fixture(autouse=True)
-def _by_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few there are to multiply."""
-    monkeypatch.setattr(native_gemm, "_FEW", 0)
+def _by_machine_code() -> Iterator[None]:
+    """However few multiplications there are."""
+    with gemm_policy.change(torch_up_to=0):
+        yield
+
+
+class Operations(TorchDispatchMode):
+    """The names of torch's operations inside a `with` statement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def is_torchs(rows: list[Tensor], matrices: list[Tensor]) -> bool:
+    """Whether torch computes a product, rightly."""
+    with Operations() as operations:
+        product = times(rows, matrices)
+    check_close("times", expected(rows, matrices), product)
+    return "mm" in operations.names
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -73,26 +96,17 @@ def test_nothing_is_written_beside_the_result() -> None:
     assert bool((memory[:, 19:] == -1).all())
 
 
-def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_changes_no_bit() -> None:
     rows, matrix = random(999, 60), random(60, 70)
-    monkeypatch.setattr(rows_times_matrix, "WORTH_A_THREAD", 1)
-    many = times([rows], [matrix])
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        assert torch.equal(times([rows], [matrix]), many)
-    finally:
-        torch.set_num_threads(threads)
+    with gemm_policy.change(thread=1):
+        with thread_count(3):
+            several = times([rows], [matrix])
+        assert torch.equal(times([rows], [matrix]), several)
 
 
-def test_few_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(native_gemm, "_FEW", 1 << 22)
-    monkeypatch.setattr(rows_times_matrix, "rows_times_matrices", never)
-    rows, matrices = [random(9, 4), random(9, 5)], [random(4, 8), random(5, 8)]
-    check_close("times", expected(rows, matrices), times(rows, matrices))
+def test_few_multiplications_are_left_to_torch() -> None:
+    with gemm_policy.use(GemmPolicy()):
+        assert is_torchs([random(9, 4), random(9, 5)], [random(4, 8), random(5, 8)])
 
 
 def value(name: str, *shape: object, dtype: torch.dtype = torch.float32) -> Value:
@@ -134,18 +148,12 @@ def test_what_is_left_to_torch() -> None:
     assert "times" not in [node.name for node in optimize_section(nodes, values[-1:], by_kernels=True)]
 
 
-def test_few_columns_are_many_multiplications(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_columns_are_many_multiplications() -> None:
     """Unless it is one column, with which torch is quick."""
-    monkeypatch.setattr(native_gemm, "_FEW", 8 * 100 * 30)
-    made: list[int] = []
-    plain = rows_times_matrix.rows_times_matrices
-    monkeypatch.setattr(
-        rows_times_matrix, "rows_times_matrices", lambda *args: (made.append(args[-1].width), plain(*args))
-    )
-    for columns in (1, 2, 3, 8, 9):
-        rows, matrix = random(100, 31), random(31, columns)
-        check_close("times", expected([rows], [matrix]), times([rows], [matrix]))
-    assert made == [2, 3, 8, 9]
+    with gemm_policy.change(torch_up_to=8 * 100 * 30):
+        columns = (1, 2, 3, 8, 9)
+        left = [count for count in columns if is_torchs([random(100, 31)], [random(31, count)])]
+    assert left == [1]
 
 
 def test_gradients_of_inputs_and_of_their_gradients() -> None:
@@ -179,8 +187,7 @@ class TwoDtypes(tt.RNNCell):
 
 
 @pytest.mark.parametrize("few", [0, 1 << 22])
-def test_products_of_two_dtypes(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_gemm, "_FEW", few)
+def test_products_of_two_dtypes(few: int) -> None:
     cell, x = TwoDtypes(12), random(5, 6, 12).requires_grad_()
 
     def run() -> list[Tensor]:
@@ -191,8 +198,9 @@ def test_products_of_two_dtypes(few: int, monkeypatch: pytest.MonkeyPatch) -> No
 
     with tt.backend("reference"):
         want = run()
-    for _ in range(3):
-        check_close("two dtypes", want, run())
+    with gemm_policy.change(torch_up_to=few):
+        for _ in range(3):
+            check_close("two dtypes", want, run())
 
 
 @pytest.mark.parametrize("needs", [False, True])

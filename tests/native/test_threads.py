@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,11 +14,13 @@ import torch
 from torch import Tensor
 
 import throughtime as tt
+from kernel_checks import Recording, thread_count
 from throughtime.native.threads import openmp
-from throughtime.native.threads import team as thread_team
 from throughtime.native.threads.calls import Threads
 from throughtime.native.threads.pool import Pool
+from throughtime.native.threads.team import team, use_threads
 from throughtime.runtime.threads import Threads as Report
+from throughtime.runtime.threads import describe
 
 pytestmark = pytest.mark.covers("kernels")
 
@@ -140,59 +140,50 @@ def test_the_runtime_of_intel_and_llvm(entry: str) -> None:
 @pytest.mark.skipif(not HAS_TEAM, reason="torch's runtime cannot be used here")
 def test_looking_for_the_runtime_leaves_the_number_of_threads() -> None:
     for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        openmp.torch_runtime.__wrapped__()
-        assert torch.get_num_threads() == count
-    torch.set_num_threads(1)
+        with thread_count(count):
+            openmp.find_runtime(torch.__config__.parallel_info())
+            assert torch.get_num_threads() == count
 
 
-def test_a_torch_without_openmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.__config__, "parallel_info", lambda: "ATen parallel backend: native thread pool")
-    assert openmp.torch_runtime.__wrapped__() == "this build of torch does not use OpenMP"
+def test_a_torch_without_openmp() -> None:
+    reason = "this build of torch does not use OpenMP"
+    assert openmp.find_runtime("ATen parallel backend: native thread pool") == reason
 
 
-def test_a_runtime_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openmp, "_is_torchs", lambda _: False)
+def test_a_runtime_that_torch_does_not_see() -> None:
     reason = "the OpenMP runtime of torch was not found among the loaded libraries"
-    assert openmp.torch_runtime.__wrapped__() == reason
+    assert openmp.find_runtime(torch.__config__.parallel_info(), is_torchs=lambda _: False) == reason
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(1)
+def train(threads: Threads) -> tuple[list[int], list[Tensor]]:
+    """The calls of some threads in a step of training, and its results."""
+    recording = Recording(threads)
+    with use_threads(recording), thread_count(2):
+        return recording.useful, train_step()
 
 
-def train(monkeypatch: pytest.MonkeyPatch, threads: Threads) -> tuple[int, list[Tensor]]:
-    """How often some threads were called for a step of training, and what it left."""
-    called, call_all = list[int](), type(threads).call_all
-    monkeypatch.setattr(thread_team, "_team", threads)
-    monkeypatch.setattr(type(threads), "call_all", lambda *given: called.append(given[2]) or call_all(*given))
+def train_step() -> list[Tensor]:
     torch.manual_seed(0)
     rnn, inputs = tt.nn.LSTM(64, 96, 2, batch_first=True), torch.randn(32, 60, 64, requires_grad=True)
     lengths = torch.arange(60, 28, -1)
     outputs, _ = rnn(torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths, batch_first=True))
     outputs, _ = rnn(torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)[0][..., :64])
-    gradients = torch.autograd.grad(outputs.square().mean(), [inputs, *rnn.parameters()])
-    monkeypatch.undo()
-    return len(called), [outputs, *gradients]
+    return [outputs, *torch.autograd.grad(outputs.square().mean(), [inputs, *rnn.parameters()])]
 
 
 @pytest.mark.skipif(not HAS_TEAM, reason="torch's runtime cannot be used here")
-@pytest.mark.usefixtures("two_threads")
-def test_a_pool_is_called_for_all_that_torchs_threads_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, expected = train(monkeypatch, thread_team.team())
-    again, results = train(monkeypatch, Pool())
+def test_a_pool_is_called_for_all_that_torchs_threads_are() -> None:
+    calls, expected = train(team())
+    calls_of_pool, results = train(Pool())
     # Loops, packed matrices, gradients of matrices and of inputs.
-    assert again == times >= 12
+    assert len(calls_of_pool) == len(calls) >= 12
     assert all(map(torch.equal, results, expected))
 
 
 FORKED = """
 import os, threading, torch
 import throughtime as tt
-from throughtime.native.threads import team as _team
+from throughtime.native.threads.team import use_threads
 torch.set_num_threads(2)
 rnn, inputs = tt.nn.LSTM(64, 64, batch_first=True), torch.randn(32, 60, 64)
 @torch.no_grad()
@@ -212,7 +203,9 @@ print("as before")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("before", ["", "_team._team = _team._pool; run()"], ids=["torch's threads", "a pool"])
+@pytest.mark.parametrize(
+    "before", ["", "pool = use_threads(); pool.__enter__(); run()"], ids=["torch's threads", "a pool"]
+)
 def test_a_forked_child_has_a_pool_of_its_own(before: str) -> None:
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", FORKED.format(before=before)]
@@ -220,29 +213,24 @@ def test_a_forked_child_has_a_pool_of_its_own(before: str) -> None:
     assert result.stdout == "as before\n", result.stderr
 
 
-def test_what_threads_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_threads_says() -> None:
     assert (tt.threads().count, str(tt.threads())) == (1, "1, the caller's")
-    monkeypatch.setattr(openmp, "torch_runtime", lambda: openmp.Runtime("/lib/libgomp-1a.so.1", print, 0, 0))
-    monkeypatch.setattr(thread_team, "is_usable", lambda: True)
-    several = dataclasses.replace(tt.threads(), count=2)
+    runtime = openmp.Runtime("/lib/libgomp-1a.so.1", print, 0, 0)
+    several = describe(2, runtime, is_usable=True)
     assert several == Report(2, "libgomp", "/lib/libgomp-1a.so.1")
     assert str(several) == "2, of the OpenMP runtime of torch (/lib/libgomp-1a.so.1)"
-    monkeypatch.setattr(thread_team, "is_usable", lambda: False)
-    assert tt.threads().reason == "the process was forked, and OpenMP's threads stayed with its parent"
-    monkeypatch.setattr(openmp, "torch_runtime", lambda: "no reason")
-    several = dataclasses.replace(tt.threads(), count=2)
-    assert (several.runtime, str(several)) == ("own", "2, of a pool beside torch's threads: no reason")
+    forked = describe(2, runtime, is_usable=False)
+    assert forked.reason == "the process was forked, and OpenMP's threads stayed with its parent"
+    without = describe(2, "no reason", is_usable=True)
+    assert (without.runtime, str(without)) == ("own", "2, of a pool beside torch's threads: no reason")
 
 
 def test_what_explain_says_of_threads() -> None:
     cell, inputs = tt.LSTMCell(4), torch.zeros(2, 3, 4)
     assert "threads:" not in str(tt.explain(cell, inputs))
-    torch.set_num_threads(2)
-    try:
+    with thread_count(2):
         plan = tt.explain(cell, inputs)
         assert plan.threads == str(tt.threads())
         assert str(plan).splitlines()[2] == f"threads: {tt.threads()}"
         with tt.backend("reference"):
             assert "threads:" not in str(tt.explain(cell, inputs))
-    finally:
-        torch.set_num_threads(1)

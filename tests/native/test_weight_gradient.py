@@ -11,6 +11,7 @@ from torch import Tensor
 
 import throughtime as tt
 from compare import check_close
+from kernel_checks import thread_count
 from throughtime.backends.native_gemm import over_rows, product_over_rows
 from throughtime.backends.torch_codegen import SectionFunction
 from throughtime.compiler import ROWS, Node, Value
@@ -19,6 +20,7 @@ from throughtime.compiler.pipeline import optimize_section
 from throughtime.layout.previous_step import PreviousStep, by_torch
 from throughtime.layout.step_layout import StepLayout
 from throughtime.native.gemm import weight_gradient
+from throughtime.native.gemm.policy import gemm_policy
 from throughtime.native.gemm.weight_gradient import DEPTH, GROUP, WIDEST
 
 pytestmark = pytest.mark.covers("kernels")
@@ -74,23 +76,17 @@ def test_many_rows_of_one_sign_lose_nothing(columns: int, sum_parts: bool) -> No
 @pytest.mark.parametrize("columns", [1, 12, 32, 40, 96, 150, 300])
 @pytest.mark.parametrize("features", [20, 64, 65, 450])
 @pytest.mark.parametrize("sum_parts", [False, True])
-def test_threads_share_columns_or_features(
-    columns: int, features: int, sum_parts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same bits as from one thread, for any division of the work."""
-    monkeypatch.setattr(weight_gradient, "WORTH_A_THREAD", 1)
-    count, threads = DEPTH + 9, torch.get_num_threads()
+def test_threads_share_columns_or_features(columns: int, features: int, sum_parts: bool) -> None:
+    """To the bit as one thread leaves it."""
+    count = DEPTH + 9
     steps = StepLayout(torch.full((count,), 1), torch.arange(count), 1, 1)
     pieces = [rows(count, width, torch.float32) for width in (columns // 2, columns - columns // 2) if width]
     state = PreviousStep.of(rows(count, features - 7, torch.float32), rows(1, features - 7, torch.float32), steps)
     parts = [rows(count, 7, torch.float32), state]
     found = []
-    try:
-        for number in (1, 2, 3, 8):
-            torch.set_num_threads(number)
+    for number in (1, 2, 3, 8):
+        with gemm_policy.change(thread=1), thread_count(number):
             found.append(over_rows(pieces, parts, sum_parts=sum_parts))
-    finally:
-        torch.set_num_threads(threads)
     whole, given = torch.cat(pieces, 1), [parts[0], state.tensor()]
     sums = torch.cat(given, 1).double().sum(0).float() if sum_parts else expected(whole, given)[1]
     check_close("over rows", (expected(whole, given)[0], sums), found[0])

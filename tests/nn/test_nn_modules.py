@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_nn import F64, KINDS, B, H, I, T, batch, check, measured, pair, states
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
@@ -21,6 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import throughtime as tt
 from compare import check_close
+from nn_pairs import F64, KINDS, B, H, I, T, batch, check, measured, pair, states
 
 pytestmark = pytest.mark.covers("conformance")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,30 +12,17 @@ from torch import Tensor
 import throughtime as tt
 import user_cells
 from backends import check_on
+from bound_call_cases import BATCH, CELLS, LENGTHS, TIME, WIDTH, inputs
 from compare import check_close
-from throughtime.backends import native_gemm
 from throughtime.backends.cpu.bound_call import CpuBoundCall
+from throughtime.native.gemm.policy import gemm_policy
 
 pytestmark = pytest.mark.covers("kernels")
 tree_leaves = torch.utils._pytree.tree_leaves
 
-UNITS, WIDTH, BATCH, TIME = 12, 9, 6, 7
-LENGTHS = [7, 0, 1, 6, 3, 7]
-CELLS = {
-    "LSTM": lambda: tt.LSTMCell(UNITS, input_size=WIDTH),
-    "peepholes": lambda: tt.LSTMCell(UNITS, use_peepholes=True, input_size=WIDTH),
-    "projection": lambda: tt.LSTMCell(UNITS, num_proj=8, input_size=WIDTH),
-    "GRU": lambda: tt.GRUCell(UNITS, input_size=WIDTH),
-    "RNN": lambda: tt.BasicRNNCell(UNITS, input_size=WIDTH),
-    "stack": lambda: tt.MultiRNNCell([tt.GRUCell(UNITS, input_size=WIDTH), tt.LSTMCell(8, input_size=UNITS)]),
-    "layer norm": lambda: tt.cells.LayerNormLSTMCell(UNITS, input_size=WIDTH),
-    "independent": lambda: tt.cells.IndRNNCell(UNITS, input_size=WIDTH),
-    "residual": lambda: tt.ResidualWrapper(tt.GRUCell(WIDTH, input_size=WIDTH)),
-}
-
 
 @pytest.fixture
-def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def direct(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """For each backward pass of a known call, whether it was direct. Products are machine code, however small."""
     ways: list[bool] = []
     plain = CpuBoundCall.backward
@@ -45,13 +33,8 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return found
 
     monkeypatch.setattr(CpuBoundCall, "backward", noted)
-    monkeypatch.setattr(native_gemm, "_FEW", 0)
-    return ways
-
-
-def inputs(time_major: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
-    x = torch.randn(BATCH, TIME, WIDTH, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    return (x.transpose(0, 1).contiguous() if time_major else x).requires_grad_()
+    with gemm_policy.change(torch_up_to=0):
+        yield ways
 
 
 def trained(cell: Any, x: Tensor, lengths: Any, start: Any = None, *, of: str = "all", **options: Any) -> list[Tensor]:
@@ -147,11 +130,11 @@ def test_saved_tensors_may_be_moved_by_hooks() -> None:
 
 @pytest.mark.parametrize("listed", user_cells.USER_CELLS, ids=lambda listed: listed.descriptor.name)
 @pytest.mark.parametrize("lengths", [None, [2, 0, 5, 1, 4, 5]], ids=["T", "mixed"])
-def test_cells_of_users(listed: user_cells.Listed, lengths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_gemm, "_FEW", 0)
+def test_cells_of_users(listed: user_cells.Listed, lengths: Any) -> None:
     case = listed.case(6, 5)
-    for _ in range(3):
-        check_on("auto", case, lengths)
+    with gemm_policy.change(torch_up_to=0):
+        for _ in range(3):
+            check_on("auto", case, lengths)
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:

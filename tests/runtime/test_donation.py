@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_bound_calls import CELLS, LENGTHS, inputs
 from torch import Tensor
 
 import throughtime as tt
 import user_cells
+from bound_call_cases import CELLS, LENGTHS, inputs
 from loop_programs import PROGRAMS, Arguments, Writer, arguments, batch_major, make, packed, random_program
 from throughtime.backends.cpu import bound_backward, compile_loop
 from throughtime.backends.step_buffers import StepBuffers

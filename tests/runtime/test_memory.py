@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from torch import Tensor
 
 import throughtime as tt
 from throughtime.runtime.offload import tensor_pages
+from throughtime.runtime.offload.policy import offload_policy
 
 pytestmark = pytest.mark.covers("memory")
 
@@ -115,28 +116,44 @@ class Event:
         return True
 
 
+class NoStreams:
+    """CUDA's streams, where there is no GPU."""
+
+    event = Event
+
+    def stream(self, _: Any) -> Stream:
+        return Stream()
+
+    current = stream
+    running = staticmethod(contextlib.nullcontext)
+
+    def pinned(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def record(self, tensor: Tensor, stream: Any) -> None: ...
+
+
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """The CPU in the part of a card, with pages and windows so small that everything travels."""
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: Stream())
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream())
-    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
-    monkeypatch.setattr(tensor_pages, "_pinned", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
-    for name, size in (("SMALLEST_BYTES", 1), ("PAGE_BYTES", 4096), ("WINDOW_BYTES", 8192)):
-        monkeypatch.setattr(tensor_pages, name, size)
-    return torch.device("cpu")
+def small_pages() -> Iterator[None]:
+    """Pages and windows so small that everything travels."""
+    with offload_policy.change(smallest_tensor=1, page=4096, window=8192):
+        yield
 
 
+def paged(resident: Iterable[Tensor]) -> tensor_pages.PagedOffload:
+    """Pages of the CPU, in the part of a card."""
+    return tensor_pages.PagedOffload(torch.device("cpu"), resident, NoStreams())
+
+
+@pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("kind", CELLS)
-def test_pages_bring_back_what_was_saved(kind: str, card: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_bring_back_what_was_saved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What autograd saved comes back the same, after its place on the card has been given to others."""
     x = torch.randn(5, 9, 24)
     plain, swapping = twins(kind, x)
     with tt.backend("reference"):
         want = results(plain, x, LENGTHS)
-        swap = tensor_pages.PagedOffload(card, [x, *swapping.parameters()])
+        swap = paged([x, *swapping.parameters()])
         monkeypatch.setattr("throughtime.unroll._engine.swapping", lambda *_: tensor_pages._swap_to_host(swap))
         got = results(swapping, x, LENGTHS)
     for one, other in zip(want, got, strict=True):
@@ -147,11 +164,12 @@ def test_pages_bring_back_what_was_saved(kind: str, card: torch.device, monkeypa
     assert swap._fetched_bytes == 0
 
 
-def test_weights_that_nobody_announced_stop_travelling(card: torch.device) -> None:
+@pytest.mark.usefixtures("small_pages")
+def test_weights_that_nobody_announced_stop_travelling() -> None:
     """Those of a body's closure, say, or of a cell built in its first step: they are found to outlive the loop."""
     weight = (torch.randn(64, 64) / 8).requires_grad_()
     start = torch.randn(8, 64)
-    swap = tensor_pages.PagedOffload(card, [])
+    swap = paged([])
 
     def run() -> Tensor:
         y = start
@@ -170,11 +188,12 @@ def test_weights_that_nobody_announced_stop_travelling(card: torch.device) -> No
     assert 0 < len(sent) <= tensor_pages.LONG_LIVED_PAGES + 1
 
 
-def test_a_graph_can_be_walked_twice_through_pages(card: torch.device) -> None:
+@pytest.mark.usefixtures("small_pages")
+def test_a_graph_can_be_walked_twice_through_pages() -> None:
     x = torch.randn(5, 9, 24, requires_grad=True)
     cell = tt.LSTMCell(24, input_size=24)
     plain, _ = tt.dynamic_rnn(cell, x, LENGTHS, dtype=torch.float32)
-    with tensor_pages._swap_to_host(tensor_pages.PagedOffload(card, cell.parameters())):
+    with tensor_pages._swap_to_host(paged(cell.parameters())):
         outputs, _ = tt.dynamic_rnn(cell, x, LENGTHS, dtype=torch.float32)
     (want,) = torch.autograd.grad(plain.sum(), x)
     for _ in range(2):
@@ -186,16 +205,12 @@ def test_a_graph_can_be_walked_twice_through_pages(card: torch.device) -> None:
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "lengths"])
 @pytest.mark.parametrize("every", [None, 4])
-def test_swapping_changes_no_result(
-    kind: str, lengths: Any, every: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_swapping_changes_no_result(kind: str, lengths: Any, every: int | None) -> None:
     """Everything travels, through a window so small that both directions must wait."""
-    monkeypatch.setattr(tensor_pages, "SMALLEST_BYTES", 1)
-    monkeypatch.setattr(tensor_pages, "PAGE_BYTES", 8192)
-    monkeypatch.setattr(tensor_pages, "WINDOW_BYTES", 16384)
     x = torch.randn(5, 9, 24, device="cuda")
     plain, swapping = twins(kind, x)
-    swapped = results(swapping, x, lengths, swap_memory=True, checkpoint_every=every)
+    with offload_policy.change(smallest_tensor=1, page=8192, window=16384):
+        swapped = results(swapping, x, lengths, swap_memory=True, checkpoint_every=every)
     for want, got in zip(results(plain, x, lengths), swapped, strict=True):
         torch.testing.assert_close(got, want)
 

@@ -6,15 +6,12 @@ copies as late as it may: a read that comes too early finds NaN.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
 import math
 import subprocess
 import sys
-import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,107 +19,27 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree as pytree
 
 import throughtime as tt
 from backends import REFUSED
 from compare import check_same, measure
-from descriptors import BY_NAME, Case, random_inputs, settled
-from throughtime._lru import LruCache
-from throughtime.runtime import explanation
-from throughtime.runtime.offload import plan, tensor_pages, transfers
+from descriptors import BY_NAME, Case
+from late_bus import F64, LENGTHS, LateBus, both, case_of, offloading, run_both
+from throughtime.runtime.offload import plan
+from throughtime.runtime.offload.policy import offload_policy
 from throughtime.runtime.offload.transfers import IN_FLIGHT, OffloadQueue, prefetch
-from throughtime.unroll import _call_cache
 from unrolls import COMPILED, dynamic, on, to_jagged, to_packed
 
 pytestmark = pytest.mark.covers("memory")
 
 HERE = Path(__file__).parents[1] / "support"
-F64 = torch.float64
-LENGTHS = [9, 0, 1, 8, 5, 9]
 CPU = torch.device("cpu")
 
 
-class LateBus:
-    """A bus that copies nothing before its copy is awaited, and then only what it must.
-
-    Waiting is the device's business: the host itself sees what has arrived after `finish`, and not before.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[Tensor, weakref.ref[Tensor]]] = deque()
-        self.begun = 0
-        self.out_bytes = self.back_bytes = 0
-        # By address in host memory: the memory, and what the device has written there.
-        self._hosts: dict[int, tuple[StorageWeakRef, Tensor | None]] = {}
-
-    def is_away(self, tensor: Tensor) -> bool:
-        address = tensor.data_ptr()
-        return address in self._hosts and not self._hosts[address][0].expired()
-
-    def out(self, tensor: Tensor) -> Tensor:
-        host = poison(tensor)
-        self._hosts[host.data_ptr()] = (StorageWeakRef(host.untyped_storage()), None)
-        self.out_bytes += host.nbytes
-        return host
-
-    def back(self, tensor: Tensor) -> Tensor:
-        self.back_bytes += tensor.nbytes
-        return poison(tensor)
-
-    def copy(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> int:
-        for there, here in pairs:
-            assert here.is_contiguous()
-            self.waiting.append((there, weakref.ref(here)))
-        self.begun += len(pairs)
-        return self.begun
-
-    def wait_for(self, done: int | None) -> None:
-        while done is not None and self.begun - len(self.waiting) < done:
-            there, here = self.waiting.popleft()
-            source = here()
-            assert source is not None, "memory was let go before its copy was done"
-            if self.is_away(there):
-                self._hosts[there.data_ptr()] = (self._hosts[there.data_ptr()][0], source.clone())
-            else:
-                written = self._hosts[source.data_ptr()][1]
-                assert written is not None, "it comes back before it has left"
-                there.copy_(written)
-
-    def finish(self) -> None:
-        self.wait_for(self.begun)
-        for address, (host, written) in self._hosts.items():
-            if written is not None and not host.expired():
-                ctypes.memmove(address, written.data_ptr(), written.nbytes)
-
-
-def poison(tensor: Tensor) -> Tensor:
-    return torch.full_like(tensor, torch.nan if tensor.is_floating_point() else 0)
-
-
 @pytest.fixture
-def bus(monkeypatch: pytest.MonkeyPatch) -> LateBus:
-    """The CPU in the part of a card: two or three steps of most cells make a block, the last of which stays."""
-    late = LateBus()
-    monkeypatch.setattr(transfers, "_transfers", lambda _: late)
-    for module in (plan, tensor_pages, explanation):
-        monkeypatch.setattr(module, "is_apart", lambda _: True)
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 1024)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 1024)
-    monkeypatch.setattr(_call_cache, "_CALLS", LruCache(512))
-    return late
-
-
-def run_both(
-    case: Case, lengths: Any, run: Callable[..., Any] = dynamic, backend: str = "aten", **options: Any
-) -> None:
-    """Fail unless a swapped run gives what a plain one does."""
-    runs = [on(backend, run, **more) for more in (options, {**options, "swap_memory": True})]
-    measured = [
-        measure(lambda cell, x, state, one=one: one(cell, x, lengths, state, case.dtype), *case[:3]) for one in runs
-    ]
-    check_same(*measured)
+def bus() -> Iterator[LateBus]:
+    with offloading() as late:
+        yield late
 
 
 def time_major(cell: Any, x: Tensor, lengths: Any, state: Any, dtype: torch.dtype, *, swap_memory: bool = False) -> Any:
@@ -137,10 +54,6 @@ def packed(cell: Any, x: Tensor, lengths: Any, state: Any, dtype: torch.dtype, *
 def jagged(cell: Any, x: Tensor, lengths: Any, state: Any, dtype: torch.dtype, *, swap_memory: bool = False) -> Any:
     outputs, final = tt.dynamic_rnn(cell, to_jagged(x, lengths), None, state, dtype, swap_memory=swap_memory)
     return outputs.values(), final
-
-
-def both(cell: Any, x: Tensor, lengths: Any, state: Any, dtype: torch.dtype, *, swap_memory: bool = False) -> Any:
-    return tt.bidirectional_dynamic_rnn(cell, cell, x, lengths, state, state, dtype, swap_memory=swap_memory)
 
 
 class Gambling(tt.RNNCell):
@@ -162,14 +75,12 @@ def lstm(units: int = 8) -> Case:
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if ("aten", name) not in REFUSED])
-def test_every_cell(name: str, bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell(name: str, bus: LateBus) -> None:
     """Blocks that keep everything and blocks that are computed again take turns."""
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: 0.5)
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 256)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 256)
     case = BY_NAME[name].case(6, 9)
-    # A random state is no state of an NTM.
-    run_both(case._replace(state=None) if name == "NTM" else case, LENGTHS)
+    with offload_policy.change(share_sent=0.5, block=256, resident=256):
+        # A random state is no state of an NTM.
+        run_both(case._replace(state=None) if name == "NTM" else case, LENGTHS)
     assert not bus.waiting
 
 
@@ -187,10 +98,9 @@ def test_lengths_and_options(
     share: float,
     backend: str,
     bus: LateBus,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: share)
-    run_both(lstm(), lengths, backend=backend, **options)
+    with offload_policy.change(share_sent=share):
+        run_both(lstm(), lengths, backend=backend, **options)
     assert not bus.waiting
     assert bus.out_bytes or lengths == [1] * 6
     # A block that is recomputed sends what it keeps twice, and the first copy is never read.
@@ -209,23 +119,17 @@ DROPPED = {
 
 @pytest.mark.parametrize("name", DROPPED)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["dense", "ragged"])
-def test_random_numbers(name: str, lengths: Any, bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_numbers(name: str, lengths: Any, bus: LateBus) -> None:
     """The same whether memory is swapped or not. A seeded cell goes on drawing, so each run has one of its own."""
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: 0.0)
     found = []
     for swap in (False, True):
         torch.manual_seed(0)
         case = case_of(DROPPED[name])
         run = on("aten", dynamic, swap_memory=swap)
-        found.append(measure(lambda cell, x, state, run=run: run(cell, x, lengths, state, F64), *case[:3]))
+        with offload_policy.change(share_sent=0.0):
+            found.append(measure(lambda cell, x, state, run=run: run(cell, x, lengths, state, F64), *case[:3]))
     check_same(*found)
     assert bus.out_bytes
-
-
-def case_of(make: Callable[[], Any]) -> Case:
-    """Six sequences of nine steps for a cell."""
-    cell = settled(make(), random_inputs(3, 1, 1, F64), F64)
-    return Case(cell, random_inputs(3, 6, 9, F64), pytree.tree_map(torch.randn_like, cell.zero_state(6, F64)), F64)
 
 
 @pytest.mark.parametrize("run", [time_major, packed, jagged, both], ids=lambda run: run.__name__)
@@ -253,14 +157,12 @@ def swapped_outputs(case: Case, lengths: Any = None) -> tuple[Tensor, Tensor]:
         return x, tt.dynamic_rnn(case.cell, x, lengths, case.state, F64, swap_memory=True)[0]
 
 
-def test_what_waits_on_the_host_is_a_fraction_where_blocks_are_computed_again(
-    bus: LateBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_on_the_host_is_a_fraction_where_blocks_are_computed_again(bus: LateBus) -> None:
     sent = []
     for share in (1.0, 0.0):
-        monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_, share=share: share)
         bus.out_bytes = 0
-        swapped_outputs(lstm(32))
+        with offload_policy.change(share_sent=share):
+            swapped_outputs(lstm(32))
         sent.append(bus.out_bytes)
     # Of an LSTM four gates and c, or c alone; and both states at the start of every block.
     assert 0 < sent[1] < sent[0] / 2
@@ -292,17 +194,9 @@ def test_a_graph_can_be_walked_twice(bus: LateBus) -> None:
         torch.autograd.grad(outputs.square().sum(), x)
 
 
-def test_host_memory_is_let_go_with_the_graph(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[torch.UntypedStorage]] = []
-    out = LateBus.out
-
-    def noted(self: LateBus, tensor: Tensor) -> Tensor:
-        host = out(self, tensor)
-        made.append(StorageWeakRef(host.untyped_storage()))
-        return host
-
-    monkeypatch.setattr(LateBus, "out", noted)
+def test_host_memory_is_let_go_with_the_graph(bus: LateBus) -> None:
     x, outputs = swapped_outputs(lstm())
+    made = bus.made
     assert made
     assert not any(reference.expired() for reference in made)
     outputs.sum().backward()
@@ -371,28 +265,26 @@ def test_without_gradients_nothing_is_swapped(bus: LateBus) -> None:
     assert not bus.begun
 
 
-def test_what_is_small_stays(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**20)
-    run_both(lstm(), LENGTHS)
+def test_what_is_small_stays(bus: LateBus) -> None:
+    with offload_policy.change(resident=2**20):
+        run_both(lstm(), LENGTHS)
     assert not bus.begun
 
 
-def test_explain_says_what_is_swapped(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_says_what_is_swapped(bus: LateBus) -> None:
     case = lstm()
 
-    def explained(backend: str = "aten", **options: Any) -> str:
-        with tt.backend(backend):
+    def explained(backend: str = "aten", policy: dict[str, Any] | None = None, **options: Any) -> str:
+        with tt.backend(backend), offload_policy.change(**(policy or {})):
             return str(tt.explain(case.cell, case.inputs, None, case.state, F64, **options))
 
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: 0.5)
-    assert "memory" not in explained()
-    text = explained(swap_memory=True)
+    half, all_of_it = {"share_sent": 0.5}, {"share_sent": 1.0}
+    assert "memory" not in explained(policy=half)
+    text = explained(policy=half, swap_memory=True)
     said = "memory: 8 of 9 blocks of steps wait on the host, 320 bytes a step and row"
     assert f"{said}; 4 of them with 64, and the rest is computed again, for all steps at once\n" in text
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: 1.0)
-    assert f"{said}\n" in explained(swap_memory=True)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 2**30)
-    text = explained(swap_memory=True)
+    assert f"{said}\n" in explained(policy=all_of_it, swap_memory=True)
+    text = explained(policy={"resident": 2**30}, swap_memory=True)
     assert "memory: nothing waits on the host, so little is kept for the backward pass" in text
     text = explained("reference", swap_memory=True)
     assert "memory: what each step saves waits on the host" in text

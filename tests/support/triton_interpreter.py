@@ -14,7 +14,7 @@ from triton.runtime import interpreter
 
 import throughtime as tt
 from gpu_cases import CELLS, Batch, check, check_states
-from throughtime.backends.triton import kernel as triton_kernel
+from throughtime.backends.triton.target import gpu_target
 from throughtime.backends.triton.tiling import GpuSpec, StepCost, Tiling, candidates, share
 
 _patch = interpreter._patch_lang_tensor
@@ -58,9 +58,7 @@ def test_half_precision() -> None:
         ("softmax", 8, 1000, torch.float32, 17),
     ],
 )
-def test_every_way_to_multiply(
-    name: str, rows: int, held: int | None, dtype: torch.dtype, units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_way_to_multiply(name: str, rows: int, held: int | None, dtype: torch.dtype, units: int) -> None:
     """Rows pass through shared memory (None), or are operands, with columns of this number of features in registers."""
 
     def choose(load: StepCost, _batch: int, card: GpuSpec, *_: object, ragged: bool = False) -> Tiling:
@@ -68,10 +66,9 @@ def test_every_way_to_multiply(
         shape = next(shape for shape in candidates(load, card) if (shape.rows, shape.direct) == wanted)
         return shape if held is None else replace(shape, held=tuple(min(held, kept) for kept in shape.resident))
 
-    monkeypatch.setattr(triton_kernel, "choose", choose)
     # Columns of exact products are not taken from shared memory as operands; here all products are exact.
-    monkeypatch.setattr(triton_kernel, "precision", lambda: "tf32")
-    check(name, Batch(19, 3, units), dtype, "cpu")
+    with gpu_target.change(choose=choose, precision=lambda: "tf32"):
+        check(name, Batch(19, 3, units), dtype, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +80,7 @@ def test_every_way_to_multiply(
         ("RNN", 128, torch.float16, 150),
     ],
 )
-def test_columns_that_do_not_stay_on_chip(
-    name: str, kept: int, dtype: torch.dtype, units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_that_do_not_stay_on_chip(name: str, kept: int, dtype: torch.dtype, units: int) -> None:
     """Columns of this number of features stay, the others come from memory at every step."""
     streamed: list[bool] = []
 
@@ -96,8 +91,8 @@ def test_columns_that_do_not_stay_on_chip(
         streamed.append(any(few < all_ for few, all_ in zip(resident, shares, strict=True)))
         return replace(shape, resident=resident)
 
-    monkeypatch.setattr(triton_kernel, "choose", choose)
-    check(name, Batch(19, 3, units), dtype, "cpu")
+    with gpu_target.change(choose=choose):
+        check(name, Batch(19, 3, units), dtype, "cpu")
     assert streamed
     assert all(streamed)
 

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from test_cuda_graphs import CELLS, Remembering
-from test_matrix_states import LAYERS, WORDS, Layers
 from torch import Tensor
 from triton.language import core
 from triton.language.extra import libdevice
@@ -25,11 +23,13 @@ import triton_interpreter  # noqa: F401 (mends the interpreter)
 from backends import check_on, lengths_for
 from descriptors import BY_NAME, Descriptor
 from loop_programs import evaluate
+from matrix_cells import LAYERS, WORDS, Layers
 from random_cells import Recipe, recipes
-from throughtime.backends.aten import chunk_buffers, cuda_graphs
+from remembered_graphs import CELLS, REMEMBERED
+from throughtime.backends.aten.graph_policy import graph_policy
 from throughtime.backends.triton import HEADER, ElementwiseKernel, Written, elementwise_unsupported_reason
 from throughtime.compiler.ir.loop_ir import BINARY, COMPARISONS, REDUCTIONS, UNARY, LoopProgram, Op, Row
-from throughtime.compiler.passes import merge_matmuls as matmul_merging
+from throughtime.compiler.passes.merge_matmuls import deep_bytes
 from throughtime.compiler.trace import batched_matmul
 from unrolls import packed, time_major
 from user_cells import Step, weight
@@ -45,16 +45,13 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 def _recorded() -> Iterator[None]:
     """Blocks of 3 and 2 steps, so that short sequences have many."""
     monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setitem(cuda_graphs.RECORDERS, "cpu", Remembering)
-    for module in (cuda_graphs, chunk_buffers):
-        monkeypatch.setattr(module, "LONG", 3)
-        monkeypatch.setattr(module, "SHORT", 2)
     # The interpreter has no functions of the card's own library.
     numbers = {"acos": np.arccos, "asin": np.arcsin, "atan": np.arctan, "atan2": np.arctan2, "pow": np.power}
     numbers |= {"nearbyint": np.rint} | {name: getattr(np, name) for name in "cosh expm1 log1p sinh tan trunc".split()}
     for name, function in numbers.items():
         monkeypatch.setattr(libdevice, name, elementwise(function))
-    yield
+    with graph_policy.use(REMEMBERED):
+        yield
     monkeypatch.undo()
 
 
@@ -93,11 +90,11 @@ def test_cells(name: str, kernels: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_deep_products(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_products(dtype: torch.dtype) -> None:
     """In parts, whose sum is a group's."""
-    monkeypatch.setattr(matmul_merging, "DEEP_BYTES", 0)
     for ends in (None, [5, 0, 1, 4]):
-        check_on("aten", Descriptor("own", tt.LSTMCell).case(4, 5, dtype, units=7), ends)
+        with deep_bytes.use(0):
+            check_on("aten", Descriptor("own", tt.LSTMCell).case(4, 5, dtype, units=7), ends)
 
 
 @pytest.mark.parametrize("layer", ["linear", "attention", "encoder of slots"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,15 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import pytest
 import torch
-from test_offload import LENGTHS, LateBus, both, bus, case_of, run_both  # noqa: F401 (a fixture)
 from triton.language.extra import libdevice
 
 import throughtime as tt
 import triton_interpreter  # noqa: F401 (mends the interpreter)
 from descriptors import BY_NAME
-from throughtime.backends.triton import elementwise_scan
+from late_bus import LENGTHS, LateBus, both, case_of, offloading, run_both
+from throughtime.backends.triton.elementwise_scan import ahead_bytes
 from throughtime.runtime.offload import plan
+from throughtime.runtime.offload.policy import offload_policy
 from triton_interpreter_fusing import elementwise
 from unrolls import dynamic
 
@@ -29,8 +31,14 @@ FEW += ["IndyLSTM", "LayerNormLSTM", "LayerNormBasicLSTM", "Phased", "Conv2DLSTM
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 
+@pytest.fixture
+def bus() -> Iterator[LateBus]:
+    with offloading() as late:
+        yield late
+
+
 @pytest.fixture(autouse=True)
-def _by_kernels(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def _by_kernels(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Loops run as operations of torch, which is faster here, and what is computed again does not."""
     begin = plan.OffloadPlanner.__init__
 
@@ -38,17 +46,14 @@ def _by_kernels(bus: LateBus, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa:
         begin(self, program, [SimpleNamespace(on_gpu=True, held=nullcontext) for _ in loops], *arguments, **options)
 
     monkeypatch.setattr(plan.OffloadPlanner, "__init__", on_gpu)
-    monkeypatch.setattr(plan.OffloadPlanner, "share_sent", lambda *_: 0.5)
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 1024)
-    monkeypatch.setattr(plan, "RESIDENT_BYTES", 256)
-    # Blocks of a few steps are to have a rest all the same.
-    monkeypatch.setattr(elementwise_scan, "AHEAD_BYTES", 16)
     for name, function in {"pow": np.power, "log1p": np.log1p}.items():
         monkeypatch.setattr(libdevice, name, elementwise(function))
+    with offload_policy.change(share_sent=0.5, block=1024, resident=256), ahead_bytes.use(16):
+        yield
 
 
 @pytest.mark.parametrize("name", FEW)
-def test_cells(name: str, bus: LateBus) -> None:  # noqa: F811
+def test_cells(name: str, bus: LateBus) -> None:
     case = BY_NAME[name].case(6, 9)
     # A random state is no state of an NTM.
     run_both(case._replace(state=None) if name == "NTM" else case, LENGTHS)
@@ -57,7 +62,7 @@ def test_cells(name: str, bus: LateBus) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("run", [dynamic, both], ids=lambda run: run.__name__)
 @pytest.mark.parametrize("lengths", [None, [9] * 6, [9, 3, 1, 8, 5, 9]], ids=["dense", "equal", "ragged"])
-def test_directions(run: Any, lengths: Any, bus: LateBus) -> None:  # noqa: F811
+def test_directions(run: Any, lengths: Any, bus: LateBus) -> None:
     """A walk from the last step to the first finds the step before it one step later."""
     run_both(case_of(lambda: tt.LSTMCell(8)), lengths, run)
     assert bus.out_bytes
@@ -73,7 +78,7 @@ def test_a_state_that_no_product_leads_to_does_not_wait_on_the_host() -> None:
     assert keeping.least.again.states == [1, 0]
 
 
-def test_kernels_of_loops_too(bus: LateBus) -> None:  # noqa: F811
+def test_kernels_of_loops_too(bus: LateBus) -> None:
     """Their matrices are packed once for all blocks, and anew when they have changed."""
     cell, x = tt.LSTMCell(8, input_size=3), torch.randn(6, 9, 3)
     for _ in range(2):

@@ -18,7 +18,7 @@ from _task import measure, parts
 
 import throughtime as tt
 from throughtime.train import _folder_lock
-from throughtime.train._folder_lock import LOCK_FILE, locked
+from throughtime.train._folder_lock import LOCK_FILE, flock, locked
 
 pytestmark = pytest.mark.covers("training")
 
@@ -142,9 +142,9 @@ def test_the_file_of_a_dead_holder_is_in_nobodys_way(tmp_path: Path) -> None:
         assert "elsewhere" not in (tmp_path / LOCK_FILE).read_text()
 
 
-def test_a_file_that_was_removed_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_removed_meanwhile_is_made_again(tmp_path: Path) -> None:
     """The last holder removes the file after we have opened it: our lock would be on a file without a name."""
-    real, calls = _folder_lock._flock, []
+    real, calls = flock.value, []
 
     def late(descriptor: int) -> None:
         calls.append(descriptor)
@@ -152,8 +152,7 @@ def test_a_file_that_was_removed_meanwhile_is_made_again(tmp_path: Path, monkeyp
             (tmp_path / LOCK_FILE).unlink()
         real(descriptor)
 
-    monkeypatch.setattr(_folder_lock, "_flock", late)
-    with locked(tmp_path):
+    with flock.use(late), locked(tmp_path):
         assert len(calls) == 2
         assert (tmp_path / LOCK_FILE).exists()
 
@@ -168,13 +167,12 @@ def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_without_locks_a_run_goes_on_and_says_so(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_a_run_goes_on_and_says_so(code: int, tmp_path: Path) -> None:
     def none(_: int) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(_folder_lock, "_flock", none)
     message = re.escape(f"{tmp_path} cannot be locked ({os.strerror(code)}): a second training in it would not be")
-    with pytest.warns(RuntimeWarning, match=message):
+    with pytest.warns(RuntimeWarning, match=message), flock.use(none):
         tt.train.fit(**parts(), epochs=1, folder=tmp_path)
     assert (tmp_path / "history.jsonl").exists()
     assert not (tmp_path / LOCK_FILE).exists()

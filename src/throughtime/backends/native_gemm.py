@@ -1,4 +1,4 @@
-"""Products outside of loops by machine code, beside kernels: sums over rows, and all rows times matrices."""
+"""GEMMs outside of loops by machine code of ours: reductions over rows, and all rows times matrices."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from torch import Tensor
 
 from throughtime.layout.previous_step import PreviousStep
 from throughtime.native.gemm import rows_times_matrix, weight_gradient
+from throughtime.native.gemm.policy import gemm_policy
 
-_FEW = 1 << 21
-"""Multiplications up to which torch is as fast: there is less to do before it starts."""
-_FEW_OVER_ROWS = 1 << 20
-"""The same for a product that sums over rows: 26 µs instead of torch's 33 at 1.6 million, 17 instead of 11 at half."""
 _NARROW = range(2, 9)
-"""Columns with which torch takes about three times as long: an eighth as many multiplications are few then."""
+"""Numbers of columns with which torch takes about three times as long: an eighth of the threshold applies."""
 
 
 def over_rows(
@@ -28,7 +25,7 @@ def over_rows(
     if not rows or not columns or not features:
         summed = [part.tensor() if isinstance(part, PreviousStep) else part for part in (parts if sum_parts else g)]
         return product.zero_(), sums.copy_(torch.cat(summed, 1).sum(0))
-    # As long as they are read.
+    # Referenced as long as they are read.
     given = [part if isinstance(part, PreviousStep) else _with_rows(part) for part in (*g, *parts)]
     places = [_placed(part) for part in given]
     into = {"beside" if sum_parts else "sums": sums.data_ptr()}
@@ -38,7 +35,7 @@ def over_rows(
 
 def product_over_rows(a: Tensor, g: Tensor) -> Tensor:
     """`aᵀ @ g`, for rows [n, ...] each."""
-    if a.shape[0] * a.shape[1] * g.shape[1] <= _FEW_OVER_ROWS or a.dtype is not g.dtype:
+    if a.shape[0] * a.shape[1] * g.shape[1] <= gemm_policy.value.torch_over_rows_up_to or a.dtype is not g.dtype:
         return torch.mm(a.t(), g)
     product = g.new_empty(a.shape[1], g.shape[1])
     # As long as they are read.
@@ -54,14 +51,14 @@ def times(rows: Sequence[Tensor], matrices: Sequence[Tensor], *, out: Tensor | N
     if out is None:
         out = rows[0].new_empty(count, columns)
     alike = {tensor.dtype for tensor in (*rows, *matrices)} == {out.dtype}
-    few = _FEW >> 3 if columns in _NARROW else _FEW
-    if count * columns * depth <= few or not alike:
-        # It also says what is wrong with them.
+    torch_up_to = gemm_policy.value.torch_up_to >> (3 if columns in _NARROW else 0)
+    if count * columns * depth <= torch_up_to or not alike:
+        # Torch also raises for arguments that do not fit.
         torch.mm(rows[0], matrices[0], out=out)
         for pair in zip(rows[1:], matrices[1:], strict=True):
             out.addmm_(*pair)
         return out
-    # As long as they are read.
+    # Referenced as long as they are read.
     given, plain = [_with_rows(tensor) for tensor in rows], [matrix.resolve_neg() for matrix in matrices]
     places = [rows_times_matrix.StridedMatrix(matrix.data_ptr(), *matrix.stride(), *matrix.shape) for matrix in plain]
     rows_times_matrix.rows_times_matrices(out.dtype, count, [*map(_placed, given)], places, _placed(out))
@@ -75,5 +72,5 @@ def _placed(rows: Tensor | PreviousStep) -> weight_gradient.StridedRows:
 
 
 def _with_rows(tensor: Tensor) -> Tensor:
-    """The numbers of a row side by side."""
+    """The same with contiguous rows."""
     return tensor.resolve_neg() if tensor.stride(1) == 1 else tensor.resolve_neg().contiguous()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from throughtime._setting import Setting
 from throughtime.cli._user_errors import refuse
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -32,18 +34,33 @@ def check_output(path: Path) -> None:
         fix = "Choose a name with one of these suffixes, or `-` to print."
         refuse("`--out` has an unknown format", got=repr(path.name), expected=" or ".join(SUFFIXES), fix=fix)
     folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if path.is_dir() or not folder.is_dir() or not rights.value.can_write(folder):
         got = "a folder" if path.is_dir() else why_not(folder) if folder.is_dir() else f"no folder {folder}"
         refuse(
             f"cannot write `--out` {path}", got=got, expected="a file in a folder to write to", fix="Choose another."
         )
 
 
-def why_not(folder: Path) -> str:
-    """What keeps one from writing to a folder."""
+def _is_read_only(folder: Path) -> bool:
     # Windows has neither.
     flags = os.statvfs(folder).f_flag if hasattr(os, "statvfs") else 0
-    if flags & getattr(os, "ST_RDONLY", 0):
+    return bool(flags & getattr(os, "ST_RDONLY", 0))
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What the system says about a folder."""
+
+    can_write: Callable[[Path], bool] = lambda folder: os.access(folder, os.W_OK)
+    is_read_only: Callable[[Path], bool] = _is_read_only
+
+
+rights = Setting(Rights())
+
+
+def why_not(folder: Path) -> str:
+    """What keeps one from writing to a folder."""
+    if rights.value.is_read_only(folder):
         return f"{folder}, which is on a read-only file system"
     return f"{folder}, which you have no permission to write to"
 

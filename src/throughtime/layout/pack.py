@@ -176,7 +176,7 @@ class LengthPacking(Packing):
 
     def _shards(self, nbytes: int) -> list[tuple[int, int]]:
         """Ranges of rows with about equal numbers of steps, one for each thread that pays off."""
-        count = min(torch.get_num_threads(), nbytes // pack_rows.WORTH_A_THREAD)
+        count = min(torch.get_num_threads(), nbytes // pack_rows.thread_bytes.value)
         if count <= 1:
             return [(0, len(self.order.rows))]
         cuts = self.order.steps.cuts

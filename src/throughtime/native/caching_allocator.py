@@ -1,8 +1,8 @@
-"""Memory for streams that is used again.
+"""A caching allocator for the streams of unrolls, and for scratch memory.
 
-A large tensor of torch is fresh memory from the system every time, a smaller one now and then, and the first touch of
-every page of it costs more than what is computed into it: a third of the time of a product. Streams live for one
-unroll, and the next unroll needs the same: what they are given here comes back when the last tensor on it is gone.
+A large tensor of torch is fresh memory from the system every time, and the page faults of its first use cost more than
+the computation of its contents: a third of the time of a GEMM. Streams live for one unroll, and the next unroll needs
+the same sizes: memory from here comes back when its last tensor is freed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from throughtime._fork_safety import fork_safe_rlock
+
+Memory = NDArray[np.uint8]
 
 # Smaller ones take longer to be handed out here than to be touched.
 SMALLEST_BYTES = 1 << 18
@@ -29,11 +32,12 @@ _SPARE = 1 << 25
 
 
 class CachingAllocator:
-    """Pieces of memory that nobody uses now; with those in use hardly more than was once in use at a time."""
+    """Free pieces of memory; with those in use hardly more than the maximum that was in use at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, spare_bytes: int = _SPARE) -> None:
+        self._spare_bytes = spare_bytes
         # By size, in the order in which sizes came back; of a size, what came back last is at the end.
-        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
+        self._free: OrderedDict[int, list[Memory]] = OrderedDict()
         self._used_bytes = self._most_bytes = self._free_bytes = 0
         # A collection of garbage may give memory back while this thread takes some: the lock must let it.
         self._lock = fork_safe_rlock()
@@ -43,8 +47,8 @@ class CachingAllocator:
         """How much is held for later."""
         return self._free_bytes
 
-    def take(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """Memory of at least so many bytes: of the smallest pieces that fit the last that came back, or a new one."""
+    def take(self, nbytes: int) -> Memory:
+        """Memory of at least `nbytes`: the most recently freed of the smallest pieces that fit, or a new one."""
         with self._lock:
             memory = self._fitting(nbytes)
             if memory is None:
@@ -57,13 +61,13 @@ class CachingAllocator:
     def _make_room(self, nbytes: int) -> None:
         """Let go of what is free before there is more than ever, or too much beside what is in use."""
         wanted = self._used_bytes + nbytes
-        most = wanted if wanted > self._most_bytes else self._most_bytes + _SPARE
+        most = wanted if wanted > self._most_bytes else self._most_bytes + self._spare_bytes
         while self._free and self._free_bytes + wanted > most:
             # The size that came back longest ago, in one go: what comes back in the meantime is of no matter.
             size, pieces = self._free.popitem(last=False)
             self._free_bytes -= size * len(pieces)
 
-    def _fitting(self, nbytes: int) -> np.ndarray[Any, Any] | None:
+    def _fitting(self, nbytes: int) -> Memory | None:
         size = _rounded(nbytes)
         while size <= _SLACK * nbytes:
             pieces = self._free.get(size)
@@ -73,7 +77,7 @@ class CachingAllocator:
             size = _rounded(size + 1)
         return None
 
-    def give(self, memory: np.ndarray[Any, Any]) -> None:
+    def give(self, memory: Memory) -> None:
         """Memory comes back."""
         with self._lock:
             self._free.setdefault(memory.nbytes, []).append(memory)
@@ -89,14 +93,14 @@ class CachingAllocator:
             self._most_bytes = self._used_bytes
 
 
-def _new(nbytes: int) -> np.ndarray[Any, Any]:
+def _new(nbytes: int) -> Memory:
     size = _rounded(nbytes)
     memory = np.empty(size + _ALIGNMENT, dtype=np.uint8)
     start = -_address(memory) % _ALIGNMENT
     return memory[start : start + size]
 
 
-def _address(memory: np.ndarray[Any, Any]) -> int:
+def _address(memory: Memory) -> int:
     address: int = memory.__array_interface__["data"][0]
     return address
 
@@ -132,7 +136,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     block.memory = memory
     tensor: Tensor = torch.frombuffer(block, dtype=dtype, count=count).view(shape)
     if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
-        # As torch fills its own: a value that nobody wrote must not pass for one.
+        # As torch fills its own: a value that was never written must show.
         tensor.fill_(math.nan if dtype.is_floating_point else torch.iinfo(dtype).max if dtype != torch.bool else True)
     return tensor
 
@@ -149,7 +153,7 @@ class Scratch:
     """
 
     def __init__(self, nbytes: int) -> None:
-        self._free: list[tuple[int, np.ndarray[Any, Any]]] | None = None
+        self._free: list[tuple[int, Memory]] | None = None
         if nbytes >= SMALLEST_BYTES:
             memory = REUSE.take(nbytes)
             self._piece = _address(memory), memory
@@ -173,4 +177,4 @@ class Scratch:
 
 
 _SMALL_BITS = 14
-_SMALL: list[list[tuple[int, np.ndarray[Any, Any]]]] = [[] for _ in range(SMALLEST_BYTES >> _SMALL_BITS)]
+_SMALL: list[list[tuple[int, Memory]]] = [[] for _ in range(SMALLEST_BYTES >> _SMALL_BITS)]

@@ -1,7 +1,7 @@
 """The cross-entropy of classes over the real steps of padded sequences, and its gradient, as machine code.
 
 Forwards a row of scores is read once and leaves two numbers, by which their exponentials add up to one. Backwards it is
-read once more and its gradient written: nothing as large as the scores is kept in between.
+read once more and its gradient written: nothing as large as the scores is stored in between.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Row:
         b.void(f"call void {name}({function(self._tail())}, {end}, i32 {self._size}, {self._counts})")
 
     def _tail(self) -> LlvmValue:
-        """The last scores; whoever reads memory that is not theirs would be stopped, so nobody does."""
+        """The last scores: a read beyond the end of memory would be a fault."""
         b, name = self.b, f"@llvm.masked.load.{suffix(self.kind)}.p0"
         b.declarations[name] = f"declare {self.kind} {name}(ptr, i32, {self._truth}, {self.kind})"
         end, nothing = b.advance(self.start, self._whole, self._size), constant(self.kind, 0.0)

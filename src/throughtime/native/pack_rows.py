@@ -7,6 +7,7 @@ import functools
 from array import array
 from collections.abc import Callable, Sequence
 
+from throughtime._setting import Setting
 from throughtime.native.threads.team import run_frames
 from throughtime.native.toolchain.llvm import NativeModule
 from throughtime.native.toolchain.llvm_builder import Builder, LlvmValue, integer, module
@@ -25,12 +26,12 @@ SHIFT = ("stream", "initial", "out", "offset", "active", "steps", "size")
 BEFORE = ("out", "offset", "active", "steps", "row_stride")
 """`out` has for each row of each step where the row of the step before lies, and `~r` for row r of the first step."""
 _POINTERS = frozenset({"packed", "padded", "offset", "rows", "length", "stream", "initial", "out", "active"})
-WORTH_A_THREAD = 1 << 18
+thread_bytes = Setting(1 << 18)
 """Bytes that are worth a thread of their own."""
 
 
 def pack_rows(frames: Sequence[array[int]], threads: int) -> None:
-    """Run some moves, on so many threads."""
+    """Run some moves on a number of threads."""
     _run("move", frames, threads)
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from throughtime._errors import check_flag, check_positive_int, problem, type_name
 from throughtime._tensors import autocast_on
-from throughtime._torch_internals import is_exporting, is_jit_tracing
+from throughtime._torch_internals import disable_dynamo, is_exporting, is_jit_tracing
 from throughtime.cells._lstm import LSTMStateTuple
 from throughtime.nn._arguments import closed, data_of, lengths_of, opened, ranks_differ
 from throughtime.nn._cells import STEPS, TorchCell
@@ -140,7 +140,7 @@ class DropIn(nn.RNNBase, Generic[Hidden]):
 let_in(DropIn)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@disable_dynamo
 def _forward_uncompiled(module: DropIn[Any], packed: PackedSequence, hx: Any) -> Any:
     """How long packed sequences are torch.compile cannot see."""
     return module.forward(packed, hx)

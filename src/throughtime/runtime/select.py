@@ -15,6 +15,7 @@ from throughtime._errors import problem
 from throughtime._text import plural
 from throughtime.backends.checked_cell import CheckedCell, is_unbuilt
 from throughtime.backends.triton import loop as triton_loop
+from throughtime.backends.triton.target import gpu_target
 from throughtime.compiler import CellFingerprint, Program
 from throughtime.runtime.backend_context import wanted_backend
 from throughtime.runtime.compile_cache import CompileEntry, lookup
@@ -87,7 +88,7 @@ def choose(
 def _candidates(device: torch.device, wanted: str) -> list[str]:
     if wanted != "auto":
         return [wanted]
-    return ["cpu", "aten"] if device.type == "cpu" else ["triton", "aten"]
+    return ["cpu", "aten"] if device.type == "cpu" and not _is_gpu(device) else ["triton", "aten"]
 
 
 WORTH_ASKING = 15e-6
@@ -115,8 +116,8 @@ def _slower(executable: Executable, compiled: CompileEntry, batch: int, device: 
 
 
 def _is_gpu(device: torch.device) -> bool:
-    """Whether times can be estimated: the interpreter of Triton runs kernels on a CPU."""
-    return device.type == "cuda"
+    """Whether times can be estimated: the interpreter of Triton runs kernels on a CPU, and takes its time."""
+    return gpu_target.value.is_gpu(device)
 
 
 def _batch_size(state: Sequence[Tensor]) -> int:

@@ -42,9 +42,13 @@ def threads() -> Threads:
     >>> tt.threads().count == torch.get_num_threads()
     True
     """
-    count, runtime = torch.get_num_threads(), openmp.torch_runtime()
+    return describe(torch.get_num_threads(), openmp.torch_runtime(), is_usable=thread_team.is_usable())
+
+
+def describe(count: int, runtime: openmp.Runtime | str, *, is_usable: bool) -> Threads:
+    """The threads of a process with a runtime, or with the reason why there is none."""
     if isinstance(runtime, str):
         return Threads(count, "own", reason=runtime)
-    if not thread_team.is_usable():
+    if not is_usable:
         return Threads(count, "own", reason="the process was forked, and OpenMP's threads stayed with its parent")
     return Threads(count, runtime.kind, runtime.file)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from throughtime._errors import InvalidArgumentError, problem
 from throughtime._fork_safety import after_fork
+from throughtime._setting import Setting
 
 try:
     import fcntl
@@ -83,7 +84,7 @@ def _acquire(folder: Path, warn: Callable[[str], None]) -> int | None:
         # Not inherited by programs that are started: Python opens files with O_CLOEXEC.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
-            _flock(descriptor)
+            flock.value(descriptor)
         except OSError as error:
             holder = _holder(descriptor)
             os.close(descriptor)
@@ -111,6 +112,10 @@ def _flock(descriptor: int) -> None:
     if fcntl is None:
         raise OSError(errno.ENOSYS, "no flock on this system")
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+flock = Setting(_flock)
+"""How a file is locked."""
 
 
 def _release(path: Path, descriptor: int) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from throughtime._pytree import Nest
+from throughtime._torch_internals import constant_in_graphs
 from throughtime.cells._base import RNNCell
 from throughtime.unroll._arguments import Lengths
 from throughtime.unroll._batch_format import open_inputs
@@ -88,7 +89,7 @@ def _stand_in(make_cell: MakeCell, specs: tuple[TensorSpec, ...]) -> RNNCell:
     return make_cell(*map(_blank, specs))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def number_of(make_cell: MakeCell, specs: tuple[TensorSpec, ...]) -> int:
     """Its number, by which the custom operator finds it; torch.compile does not trace this function."""
     return _stand_in(make_cell, specs).number

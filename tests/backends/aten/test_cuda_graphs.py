@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +17,9 @@ from torch import Tensor
 import throughtime as tt
 from backends import check_on, lengths_for
 from descriptors import BY_NAME, Descriptor
-from throughtime.backends.aten import chunk_buffers, cuda_graphs
+from remembered_graphs import CELLS, REMEMBERED, Remembering
 from throughtime.backends.aten.chunk_buffers import Chunk, ChunkShape, Tables, TimeGrid, capacity_for
+from throughtime.backends.aten.graph_policy import graph_policy
 from throughtime.compiler import ROWS
 from throughtime.layout.step_layout import StepLayout
 from unrolls import both_packed, packed, time_major
@@ -28,53 +27,18 @@ from user_cells import USER_CELLS
 
 pytestmark = pytest.mark.covers("kernels")
 
-MANY = [*BY_NAME.values(), *(listed.descriptor for listed in USER_CELLS if listed.backend != "reference")]
-REFUSED = {"scalar state", "no state"}
-CELLS = [descriptor for descriptor in MANY if descriptor.name not in REFUSED]
 FEW = [
     *map(BY_NAME.get, ["LSTM", "GRU", "integer counters", "dict state", "Conv2DLSTM", "Dropout variational"]),
     *(listed.descriptor for listed in USER_CELLS if listed.descriptor.name in ("two swapped", "attention to a memory")),
 ]
 
 
-class Remembering:
-    """Records by remembering, replays by calling."""
-
-    made: ClassVar[list[Remembering]] = []
-
-    def __init__(self, device: torch.device) -> None:
-        self.failure: str | None = None
-        self.replays = self.turns = 0
-        self._busy = threading.Lock()
-        self.made.append(self)
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        assert self._busy.acquire(blocking=False), "two runs in the same memory"
-        self.turns += 1
-        yield
-        self._busy.release()
-
-    def settle(self) -> None:
-        assert self._busy.locked()
-
-    def record(self, walk: Callable[[], None]) -> Callable[[], None]:
-        def replay() -> None:
-            self.replays += 1
-            walk()
-
-        return replay
-
-
 @pytest.fixture(autouse=True)
-def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Remembering]:
+def recorders() -> Iterator[list[Remembering]]:
     """Blocks of 3 and 2 steps, so that short sequences have many."""
-    monkeypatch.setitem(cuda_graphs.RECORDERS, "cpu", Remembering)
-    for module in (cuda_graphs, chunk_buffers):
-        monkeypatch.setattr(module, "LONG", 3)
-        monkeypatch.setattr(module, "SHORT", 2)
-    monkeypatch.setattr(Remembering, "made", [])
-    return Remembering.made
+    Remembering.made.clear()
+    with graph_policy.use(REMEMBERED):
+        yield Remembering.made
 
 
 def ids(descriptor: Descriptor) -> str:
@@ -174,9 +138,9 @@ def test_autocast_is_a_part_of_the_program() -> None:
         torch.testing.assert_close(got.float(), want.float(), atol=5e-2, rtol=5e-2)
 
 
-def test_few_blocks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "MOST_BLOCKS", 2)
-    check_on("aten", Descriptor("own", tt.GRUCell).case(6, 23, units=13), [23, 20, 3, 15, 9, 1])
+def test_few_blocks_are_kept() -> None:
+    with graph_policy.change(most_chunks=2):
+        check_on("aten", Descriptor("own", tt.GRUCell).case(6, 23, units=13), [23, 20, 3, 15, 9, 1])
 
 
 def test_threads_take_turns() -> None:
@@ -197,12 +161,12 @@ def test_what_cannot_be_recorded_runs_step_by_step(recorders: list[Remembering])
     with tt.backend("reference"), torch.no_grad():
         want = tt.dynamic_rnn(cell, x, dtype=torch.float32)[0]
 
-    def fail(self: Remembering, walk: Callable[[], None]) -> Callable[[], None]:
-        self.failure = "it does not want to"
-        return walk
+    class Failing(Remembering):
+        def record(self, walk: Callable[[], None]) -> Callable[[], None]:
+            self.failure = "it does not want to"
+            return walk
 
-    with pytest.MonkeyPatch.context() as patch, tt.backend("aten"), torch.no_grad():
-        patch.setattr(Remembering, "record", fail)
+    with graph_policy.change(recorders={"cpu": Failing}), tt.backend("aten"), torch.no_grad():
         for _ in range(3):
             torch.testing.assert_close(tt.dynamic_rnn(cell, x, dtype=torch.float32)[0], want)
     assert recorders[0].turns == 1
@@ -224,13 +188,10 @@ def test_loops_that_draw_are_not_recorded(recorders: list[Remembering]) -> None:
     assert not recorders
 
 
-def test_large_steps_and_single_steps_are_not_recorded(
-    recorders: list[Remembering], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = BY_NAME["LSTM"].case(3, 2)
-    check_on("aten", case, None)
-    monkeypatch.setattr(cuda_graphs, "MOST_BYTES", 1)
-    check_on("aten", BY_NAME["LSTM"].case(3, 9), None)
+def test_large_steps_and_single_steps_are_not_recorded(recorders: list[Remembering]) -> None:
+    check_on("aten", BY_NAME["LSTM"].case(3, 2), None)
+    with graph_policy.change(most_bytes=1):
+        check_on("aten", BY_NAME["LSTM"].case(3, 9), None)
     assert not recorders
 
 

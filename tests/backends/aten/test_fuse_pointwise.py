@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 import throughtime as tt
 from descriptors import BY_NAME
-from throughtime.backends.aten import cost_model, cuda_graphs
+from throughtime.backends.aten import cost_model
 from throughtime.backends.aten.fuse_pointwise import (
     FusedStep,
     FusionGroup,
@@ -26,15 +27,13 @@ from throughtime.backends.aten.fuse_pointwise import (
     unsupported_reason,
 )
 from throughtime.backends.aten.fused_chunk import AddressTable, FusedCode, FusedKernel
-from throughtime.backends.triton import elementwise_kernel
-from throughtime.backends.triton import kernel as triton_kernel
-from throughtime.backends.triton import loop as triton_loop
+from throughtime.backends.triton.support import most_operations
+from throughtime.backends.triton.target import gpu_target
 from throughtime.backends.triton.tiling import GpuSpec
 from throughtime.compiler import ROWS, Loop, Node, Program, Value
-from throughtime.compiler.passes import merge_matmuls as matmul_merging
+from throughtime.compiler.passes.merge_matmuls import deep_bytes
 from throughtime.compiler.pipeline import merge_matmuls
 from throughtime.layout.step_layout import StepLayout
-from throughtime.runtime import select
 
 pytestmark = pytest.mark.covers("kernels")
 HERE = Path(__file__).parents[2] / "support"
@@ -69,6 +68,13 @@ def fused(loop: Loop, *, masked: bool) -> FusedStep:
 def described(step: FusedStep) -> list[str | list[str]]:
     """A group as a word, the operations of torch by name."""
     return [[node.name for node in part.nodes] if isinstance(part, UnfusedNodes) else "group" for part in step.parts]
+
+
+@pytest.fixture
+def deep() -> Iterator[None]:
+    """Matrices of any size are deep enough to be cut."""
+    with deep_bytes.use(0):
+        yield
 
 
 class TestGroups:
@@ -130,13 +136,12 @@ class TestGroups:
                 for masked in (False, True):
                     check_order(loop, masked=masked)
 
-    def test_a_step_that_is_too_much_for_one_kernel_is_left_to_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(elementwise_kernel, "MOST_OPERATIONS", 5)
+    def test_a_step_that_is_too_much_for_one_kernel_is_left_to_torch(self) -> None:
         loop = program_of(tt.LSTMCell(5, input_size=3)).loop
-        assert not [
-            part for part in fused(loop, masked=False).parts if isinstance(part, FusionGroup) and len(part.nodes) > 5
-        ]
-        check_order(loop, masked=False)
+        with most_operations.use(5):
+            parts = fused(loop, masked=False).parts
+            check_order(loop, masked=False)
+        assert not [part for part in parts if isinstance(part, FusionGroup) and len(part.nodes) > 5]
 
     def test_what_torch_computes_otherwise_is_left_to_it(self) -> None:
         class Wraps(tt.RNNCell):
@@ -216,9 +221,9 @@ class TestProducts:
         loop = program_of(Sums(), 4).loop
         assert described(fused(loop, masked=False)) == ["group", ["mm"], "group"]
 
-    def test_a_deep_product_is_cut_along_its_features(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.usefixtures("deep")
+    def test_a_deep_product_is_cut_along_its_features(self) -> None:
         program = program_of(tt.LSTMCell(5, input_size=3))
-        monkeypatch.setattr(matmul_merging, "DEEP_BYTES", 0)
         step = fused(backward(program), masked=True)
         torch_part = ["view", "transpose", "view", "bmm", *["select"] * 4]
         # The parts are summed by the group that chooses rows, which is there anyway.
@@ -230,9 +235,9 @@ class TestProducts:
         assert sorted(len(found.before) for found in step.carried) == [1, 4]
         assert described(fused(program.loop, masked=False)) == [["mm"], "group"]
 
-    def test_parts_of_half_precision_are_summed_in_float32(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.usefixtures("deep")
+    def test_parts_of_half_precision_are_summed_in_float32(self) -> None:
         loop = backward(program_of(tt.LSTMCell(5, input_size=3), dtype=torch.bfloat16))
-        monkeypatch.setattr(matmul_merging, "DEEP_BYTES", 0)
         joined = merge_matmuls(loop).loop
         assert {node.result.dtype for node in joined.nodes if node.name == "bmm"} == {torch.float32}
         assert all(before.dtype == after.dtype for before, after in joined.carried)
@@ -277,16 +282,12 @@ H200 = GpuSpec(132, 227 * 2**10)
 
 
 @pytest.fixture
-def on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_a_card() -> Iterator[None]:
     """Choose as if there were an H200."""
     pytest.importorskip("triton")
-    monkeypatch.setattr(triton_kernel, "card_of", lambda _: H200)
-    monkeypatch.setattr(triton_loop, "unsupported_reason", lambda _: None)
-    monkeypatch.setattr(select, "_candidates", lambda _, wanted: ["triton", "aten"] if wanted == "auto" else [wanted])
-    monkeypatch.setattr(select, "_is_gpu", lambda _: True)
-    monkeypatch.setattr(cuda_graphs, "is_available", lambda _: True)
     torch.set_float32_matmul_precision("high")
-    yield
+    with gpu_target.change(card_of=lambda _: H200, is_gpu=lambda _: True):
+        yield
     torch.set_float32_matmul_precision("highest")
 
 

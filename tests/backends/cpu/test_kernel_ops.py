@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -21,13 +20,6 @@ KERNEL_DTYPES = [dtype for dtype in DTYPES if dtype.itemsize != 2]
 
 FLOATS = (torch.float32, torch.float64)
 INFINITY, NAN = math.inf, math.nan
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("THROUGHTIME_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-        yield
 
 
 def special(dtype: torch.dtype) -> Tensor:
@@ -202,16 +194,17 @@ def test_reductions(dtype: torch.dtype, width: int) -> None:
 @pytest.mark.parametrize(
     ("op", "reason"),
     [
-        (Op("sin", Row("y", 3, torch.int64), (Row("i", 3, torch.int64),)), "sin is not defined for torch.int64"),
+        (Op("sin", Row("y", 3, torch.int64), (Row("i", 3, torch.int64),)), "sin is not defined for int64"),
         (Op("floor_divide", Row("y", 3, torch.int64), (Row("i", 3, torch.int64), 0)), "division by 0"),
-        (Op("remainder", Row("y", 3, torch.int64), (Row("i", 3, torch.int64),) * 2), "only by a number"),
-        (Op("lt", Row("y", 3, torch.bool), (Row("i", 3, torch.int64), 0.5)), "0.5 is no torch.int64"),
+        (Op("remainder", Row("y", 3, torch.int64), (Row("i", 3, torch.int64),) * 2), "only by a constant"),
+        (Op("add", Row("y", 3, torch.bool), (Row("b", 3, torch.bool), 2.0)), "2.0 is no bool"),
+        (Op("lt", Row("y", 3, torch.bool), (Row("i", 3, torch.int64), 0.5)), "0.5 is no int64"),
         (Op("lt", Row("y", 3, torch.bool), (Row("i", 3, torch.int64), Row("x", 3, torch.float32))), "different dtypes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refusals(op: Op, reason: str) -> None:
-    inputs = (Row("i", 3, torch.int64), Row("x", 3, torch.float32))
+    inputs = (Row("i", 3, torch.int64), Row("x", 3, torch.float32), Row("b", 3, torch.bool))
     said = unsupported_reason(LoopProgram("refused", False, inputs, (), (), (), (), (op,), (op.result,)))
     assert said is not None
     assert reason in said

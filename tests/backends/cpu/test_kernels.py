@@ -17,6 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import kernel_checks
+from kernel_checks import KINDS_OF_THREADS, check_same, threads_of
 from loop_programs import (
     PROGRAMS,
     Arguments,
@@ -32,78 +34,51 @@ from loop_programs import (
     softmax,
 )
 from throughtime.backends.cpu import LoopKernel, compile_loop, unsupported_reason
-from throughtime.backends.cpu import compile as cpu_compile
-from throughtime.backends.cpu.threads import partition
-from throughtime.backends.cpu.threads.cost_model import StepCost, ThreadLayout
-from throughtime.backends.cpu.threads.partition import cut_steps, is_worth_pieces, with_halves
+from throughtime.backends.cpu.threads.partition import cut_steps, with_halves
+from throughtime.backends.cpu.threads.policy import ThreadPolicy
 from throughtime.compiler.ir.loop_ir import Carry, LoopProgram, Matrix, Op, Row
 from throughtime.layout.step_layout import StepLayout
-from throughtime.native.gemm import pack_jobs
-from throughtime.native.threads import team as thread_team
-from throughtime.native.threads.pool import Pool
 from throughtime.native.threads.split_rows import cut_rows
 from throughtime.native.toolchain import llvm
 
 pytestmark = pytest.mark.covers("kernels")
 
 FLOATS = (torch.float32, torch.float64)
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("THROUGHTIME_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-        yield
-
-
-@pytest.fixture(params=["torch's threads", "a pool"])
-def many_shards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=KINDS_OF_THREADS)
+def many_shards(request: pytest.FixtureRequest) -> Iterator[ThreadPolicy]:
     """Threads of either kind for the smallest of work."""
-    if request.param == "a pool":
-        monkeypatch.setattr(thread_team, "_team", Pool())
-    monkeypatch.setattr(partition, "SHARD_NANOSECONDS", 1)
+    with threads_of(request.param):
+        yield kernel_checks.many_shards()
 
 
 @pytest.fixture
-def many_pieces(monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
-    """Pieces of shards, whose rows threads divide on the way, for the smallest of work."""
-    for name in ("PIECES_NANOSECONDS", "RAGGED_PIECES_NANOSECONDS"):
-        monkeypatch.setattr(partition, name, 0)
-    monkeypatch.setattr(partition, "HALF_ROWS", 1)
-    # A shared shard has no pieces, and no kernel remembers that one was shared.
-    monkeypatch.setattr(StepCost, "crew", lambda _, rows, shards, *__, **___: ThreadLayout(shards, 1))
-    monkeypatch.setattr(cpu_compile, "_kernels", type(cpu_compile._kernels)())
+def many_pieces(many_shards: ThreadPolicy) -> ThreadPolicy:
+    """Work stealing between threads of either kind for the smallest of work."""
+    return kernel_checks.many_pieces()
 
 
-def check(program: LoopProgram, steps: StepLayout, rows: int, threads: int = 1) -> None:
+def check(
+    program: LoopProgram, steps: StepLayout, rows: int, threads: int = 1, policy: ThreadPolicy | None = None
+) -> None:
     """Fail unless the kernel does what the interpreter does."""
     assert unsupported_reason(program) is None
     given = arguments(program, steps, rows)
     expected = given.copy()
     interpret(program, expected, steps, 0, len(steps.active))
-    compile_loop(program).run(*given.every(), steps, 0, len(steps.active), threads)
+    compile_loop(program).run(*given.every(), steps, 0, len(steps.active), threads, policy=policy)
     check_same(given.results(), expected.results())
-
-
-def check_same(got: list[Tensor], expected: list[Tensor]) -> None:
-    for result, truth in zip(got, expected, strict=True):
-        if not truth.dtype.is_floating_point:
-            assert torch.equal(result, truth)
-            continue
-        assert torch.equal(result.isnan(), truth.isnan())
-        scale = 1 + max(truth.nan_to_num().abs().flatten().tolist(), default=0)
-        assert bool(((result - truth).nan_to_num().abs() <= TOLERANCE[truth.dtype] * scale).all())
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("units", [1, 7, 63, 100])
 @pytest.mark.parametrize("make", PROGRAMS)
-def test_programs(make: type, units: int, dtype: torch.dtype, many_shards: None) -> None:
+def test_programs(make: type, units: int, dtype: torch.dtype, many_shards: ThreadPolicy) -> None:
     program = make(units, dtype)
     check(program, *packed(9, 9, 5, 3, 1, 0))
-    check(program, *packed(9, 9, 5, 3, 1, 0), threads=2)
-    check(program, *batch_major(4, 3), threads=3)
+    check(program, *packed(9, 9, 5, 3, 1, 0), threads=2, policy=many_shards)
+    check(program, *batch_major(4, 3), threads=3, policy=many_shards)
 
 
 @pytest.mark.parametrize("units", [8, 16, 150, 400])
@@ -141,15 +116,15 @@ def test_last_panels_of_every_width(rows: int, vector_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 5, 64, 150, 333])
-def test_matrices_packed_by_several_threads(columns: int, monkeypatch: pytest.MonkeyPatch, many_shards: None) -> None:
-    monkeypatch.setattr(pack_jobs, "_WORTH_SHARING", 0)
+def test_matrices_packed_by_several_threads(columns: int, many_shards: ThreadPolicy) -> None:
+    policy = dataclasses.replace(many_shards, packing_bytes=0)
     x, steps = torch.randn(16, 37), packed(16)[0]
     kernel, wide = compile_loop(product(37, columns)), torch.randn(74, 2 * columns)
     # Rows side by side, columns side by side, and neither.
     for matrix in (torch.randn(37, columns), torch.randn(columns, 37).T, wide[::2, ::2]):
         for threads in (1, 2, 5):
             out = torch.full((16, columns), torch.nan)
-            kernel.run([x], [], [], [matrix], [], [out], steps, 0, 1, threads)
+            kernel.run([x], [], [], [matrix], [], [out], steps, 0, 1, threads, policy=policy)
             torch.testing.assert_close(out, x @ matrix, rtol=1e-5, atol=1e-5)
 
 
@@ -163,10 +138,10 @@ def test_to_and_fro_is_the_same(rows: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_programs(seed: int, many_shards: None) -> None:
+def test_random_programs(seed: int, many_shards: ThreadPolicy) -> None:
     dtype = FLOATS[seed % 2]
     program = random_program(seed, dtype)
-    check(program, *packed(5, 4, 4, 1, 0), threads=2)
+    check(program, *packed(5, 4, 4, 1, 0), threads=2, policy=many_shards)
     check(program, *batch_major(3, 2))
 
 
@@ -218,13 +193,13 @@ def test_chunks_of_steps(make: type) -> None:
     check_same(given.results(), expected.results())
 
 
-def test_results_do_not_depend_on_threads_or_on_the_batch(many_shards: None) -> None:
+def test_results_do_not_depend_on_threads_or_on_the_batch(many_shards: ThreadPolicy) -> None:
     program = lstm(100, torch.float32)
     steps, rows = packed(11, 9, 2)
     given = arguments(program, steps, rows)
     runs = {threads: given.copy() for threads in (1, 2, 3, 8)}
     for threads, run in runs.items():
-        compile_loop(program).run(*run.every(), steps, 0, 3, threads)
+        compile_loop(program).run(*run.every(), steps, 0, 3, threads, policy=many_shards)
     for run in runs.values():
         assert all(torch.equal(*pair) for pair in zip(run.results(), runs[1].results(), strict=True))
 
@@ -352,27 +327,28 @@ def test_pieces_are_balanced_and_leave_nothing_out() -> None:
 
 
 @pytest.mark.parametrize("make", [lstm, lstm_backward])
-def test_pieces_give_the_same_results(make: Callable[..., LoopProgram], many_pieces: None) -> None:
+def test_pieces_give_the_same_results(make: Callable[..., LoopProgram], many_pieces: ThreadPolicy) -> None:
     program = make(20, torch.float32)
     for counts in ([8] * 30, sorted(torch.randint(1, 9, (40,)).tolist(), reverse=True), [5], [6, 1]):
         steps, rows = packed(*counts)
         given = arguments(program, steps, rows)
         expected, kernel = given.copy(), compile_loop(program)
         kernel.run(*expected.every(), steps, 0, len(counts), 1)
-        assert kernel.divide(steps, 0, len(counts), 3).pieces
-        kernel.run(*given.every(), steps, 0, len(counts), 3)
+        assert kernel.divide(steps, 0, len(counts), 3, many_pieces).pieces
+        kernel.run(*given.every(), steps, 0, len(counts), 3, policy=many_pieces)
         assert all(torch.equal(*pair) for pair in zip(given.results(), expected.results(), strict=True))
 
 
 def test_pieces_are_for_much_work_alone() -> None:
-    assert is_worth_pieces(1e7, is_ragged=False)
-    assert not is_worth_pieces(1e6, is_ragged=False)
-    assert is_worth_pieces(1e9, is_ragged=True)
-    assert not is_worth_pieces(1e7, is_ragged=True)
+    policy = ThreadPolicy()
+    assert policy.steals(1e7, is_ragged=False)
+    assert not policy.steals(1e6, is_ragged=False)
+    assert policy.steals(1e9, is_ragged=True)
+    assert not policy.steals(1e7, is_ragged=True)
 
 
 def test_halves_have_all_rows_of_the_whole_and_come_after_it() -> None:
-    ranges, firsts = with_halves([(0, 16), (16, 25), (25, 29)])
+    ranges, firsts = with_halves([(0, 16), (16, 25), (25, 29)], half_rows=4)
     assert ranges[:3] == [(0, 16), (16, 25), (25, 29)]
     assert firsts[2] == 0, "four rows are not divided"
     for number, first in enumerate(firsts):
@@ -385,10 +361,10 @@ def test_halves_have_all_rows_of_the_whole_and_come_after_it() -> None:
     assert len(ranges) == len(firsts) == 3 + 2 * sum(map(bool, firsts))
 
 
-@pytest.mark.parametrize("in_pieces", [False, True])
-def test_many_callers_at_once(in_pieces: bool, many_shards: None, request: pytest.FixtureRequest) -> None:
-    if in_pieces:
-        request.getfixturevalue("many_pieces")
+@pytest.mark.parametrize("make_policy", [kernel_checks.many_shards, kernel_checks.many_pieces])
+@pytest.mark.usefixtures("many_shards")
+def test_many_callers_at_once(make_policy: Callable[[], ThreadPolicy]) -> None:
+    policy = make_policy()
     program = lstm(16, torch.float32)
     steps, rows = packed(*[8] * 20)
     given = arguments(program, steps, rows)
@@ -398,7 +374,7 @@ def test_many_callers_at_once(in_pieces: bool, many_shards: None, request: pytes
 
     def call(_: int) -> bool:
         own = given.copy()
-        kernel.run(*own.every(), steps, 0, 20, 3)
+        kernel.run(*own.every(), steps, 0, 20, 3, policy=policy)
         return all(torch.equal(*pair) for pair in zip(own.results(), expected.results(), strict=True))
 
     with ThreadPoolExecutor(4) as callers:
@@ -407,18 +383,18 @@ def test_many_callers_at_once(in_pieces: bool, many_shards: None, request: pytes
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("in_pieces", [False, True])
-def test_threads_after_a_fork(in_pieces: bool, many_shards: None, request: pytest.FixtureRequest) -> None:
-    if in_pieces:
-        request.getfixturevalue("many_pieces")
+@pytest.mark.parametrize("make_policy", [kernel_checks.many_shards, kernel_checks.many_pieces])
+@pytest.mark.usefixtures("many_shards")
+def test_threads_after_a_fork(make_policy: Callable[[], ThreadPolicy]) -> None:
+    policy = make_policy()
     program, (steps, rows) = lstm(7, torch.float32), packed(*[6] * 20)
     # The same steps before and after: what the child finds is what its parent left.
     for _ in range(2):
-        check(program, steps, rows, threads=2)
+        check(program, steps, rows, threads=2, policy=policy)
     child = os.fork()
     if child == 0:
         try:
-            check(program, steps, rows, threads=2)
+            check(program, steps, rows, threads=2, policy=policy)
             os._exit(0)
         finally:
             os._exit(1)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +22,11 @@ from throughtime.backends.aten.loop import AtenLoop
 from throughtime.backends.triton import ElementwiseKernel
 from throughtime.backends.triton import kernel as triton_kernel
 from throughtime.backends.triton import launch as triton_launch
-from throughtime.backends.triton import loop as triton_loop
 from throughtime.backends.triton.barrier_stages import stage
 from throughtime.backends.triton.codegen_kernel import emit
 from throughtime.backends.triton.matmul_groups import MatmulGroup, chunks, pack
 from throughtime.backends.triton.row_segments import Segment, cut
+from throughtime.backends.triton.target import gpu_target, jit
 from throughtime.backends.triton.tiling import (
     GpuSpec,
     NoTilingError,
@@ -183,7 +185,7 @@ def compiled(program: LoopProgram, shape: Tiling, dtype: str) -> Any:
     """The kernel of a geometry as Triton makes it for an H100 or H200, which need not be there."""
     triton = pytest.importorskip("triton")
     compiler = pytest.importorskip("triton.backends.compiler")
-    function = triton_kernel.jit(program.name, emit(stage(cut(program)), shape).text)
+    function = jit(program.name, emit(stage(cut(program)), shape).text)
     kinds = {"table": "*i64", "order": "*i64", "counters": "*i32", "next_counters": "*i32"}
     kinds |= dict.fromkeys("T B FIRST STEP_STRIDE ROW_STRIDE PADDED ORDER FIRST_TILE".split(), "i32")
     kinds |= {"RAGGED": "constexpr", "PRECISION": "constexpr"}
@@ -270,13 +272,24 @@ def test_fused_steps_of_rows_that_are_not_aligned_compile(monkeypatch: pytest.Mo
 SMALL_CARD = GpuSpec(2, 20 * 2**10)
 
 
-def test_a_card_without_room_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def on_card(card: GpuSpec, launch: Callable[..., None]) -> Iterator[None]:
+    """As if the CPU were this card; kernels are not compiled, and `launch` is called for them."""
+    with gpu_target.change(
+        card_of=lambda _: card, is_gpu=lambda _: True, jit=lambda *_: None, make_launcher=lambda *_, **__: launch
+    ):
+        yield
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("launched")
+
+
+def test_a_card_without_room_is_refused_with_a_reason() -> None:
     """When the backend is chosen, not when the kernel is launched."""
-    monkeypatch.setattr(triton_loop, "unsupported_reason", lambda _: None)
-    monkeypatch.setattr(triton_kernel, "card_of", lambda _: SMALL_CARD)
     cell, x = tt.LSTMCell(143, input_size=3), torch.zeros(2, 3, 3)
     reason = "cannot all be on the GPU at once: 2 multiprocessors with 20 KiB"
-    with pytest.raises(ValueError, match=reason), tt.backend("triton"):
+    with pytest.raises(ValueError, match=reason), tt.backend("triton"), on_card(SMALL_CARD, never):
         tt.dynamic_rnn(cell, x, dtype=torch.float32)
 
 
@@ -290,19 +303,15 @@ def test_steps_that_keep_too_much_at_hand_are_refused_with_a_reason() -> None:
         choose(StepCost((group(1, 24, 24),), 1, 1, 24, 300), 6, H200)
 
 
-def test_few_geometries_are_compiled_in_search_of_one_that_does_not_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_geometries_are_compiled_in_search_of_one_that_does_not_spill() -> None:
     tried: list[bool] = []
 
-    def spill(_: object, *_args: object, accept_spills: bool) -> None:
+    def spill(*_args: object, accept_spills: bool) -> None:
         tried.append(accept_spills)
         if not accept_spills:
             raise triton_launch.SpillsError
 
-    monkeypatch.setattr(triton_loop, "unsupported_reason", lambda _: None)
-    monkeypatch.setattr(triton_kernel, "card_of", lambda _: H200)
-    monkeypatch.setattr(triton_kernel, "jit", lambda *_: None)
-    monkeypatch.setattr(triton_launch.Launcher, "__call__", spill)
-    with tt.backend("triton"), torch.no_grad():
+    with tt.backend("triton"), torch.no_grad(), on_card(H200, spill):
         tt.dynamic_rnn(tt.LSTMCell(53, input_size=3), torch.zeros(2, 3, 3), dtype=torch.float32)
     assert tried == [False] * triton_kernel.MOST_ATTEMPTS + [True]
 
@@ -324,37 +333,36 @@ class OutOfResources(Exception):  # noqa: N818 (the name it has in Triton)
     """Triton's."""
 
 
-def test_kernels_are_looked_at_before_their_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_launch, "resident_blocks", lambda *_: 1)
-    triton_launch._look_at(Kernel(), 132, 132, accept_spills=False)
+def test_kernels_are_looked_at_before_their_first_launch() -> None:
+    def look_at(
+        kernel: Kernel, blocks: int, processors: int, *, accept_spills: bool = False, resident: int = 1
+    ) -> None:
+        triton_launch._look_at(kernel, blocks, processors, lambda *_: resident, accept_spills=accept_spills)
+
+    look_at(Kernel(), 132, 132)
     with pytest.raises(triton_launch.SpillsError):
-        triton_launch._look_at(Kernel(spills=1000), 1, 132, accept_spills=False)
-    triton_launch._look_at(Kernel(spills=1000), 1, 132, accept_spills=True)
+        look_at(Kernel(spills=1000), 1, 132)
+    look_at(Kernel(spills=1000), 1, 132, accept_spills=True)
     with pytest.raises(triton_launch.TooLargeError):
-        triton_launch._look_at(Kernel(error=OutOfResources()), 1, 132, accept_spills=False)
+        look_at(Kernel(error=OutOfResources()), 1, 132)
     with pytest.raises(RuntimeError, match="something else"):
-        triton_launch._look_at(Kernel(error=RuntimeError("something else")), 1, 132, accept_spills=False)
+        look_at(Kernel(error=RuntimeError("something else")), 1, 132)
     with pytest.raises(triton_launch.TooLargeError):
-        triton_launch._look_at(Kernel(), 132, 100, accept_spills=False)
-    monkeypatch.setattr(triton_launch, "resident_blocks", lambda *_: 0)
+        look_at(Kernel(), 132, 100)
     with pytest.raises(triton_launch.TooLargeError):
-        triton_launch._look_at(Kernel(), 1, 132, accept_spills=False)
+        look_at(Kernel(), 1, 132, resident=0)
 
 
-def test_other_geometries_are_tried_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_geometries_are_tried_until_none_is_left() -> None:
     """Then the call says why, and the next choice knows."""
     tried: list[int] = []
 
-    def refuse(_: object, blocks: int, *_args: object, **_options: object) -> None:
+    def refuse(blocks: int, *_args: object, **_options: object) -> None:
         tried.append(blocks)
         raise triton_launch.TooLargeError
 
-    monkeypatch.setattr(triton_loop, "unsupported_reason", lambda _: None)
-    monkeypatch.setattr(triton_kernel, "card_of", lambda _: H200)
-    monkeypatch.setattr(triton_kernel, "jit", lambda *_: None)
-    monkeypatch.setattr(triton_launch.Launcher, "__call__", refuse)
     cell, x = tt.LSTMCell(47, input_size=3), torch.zeros(2, 3, 3)
-    with tt.backend("triton"), torch.no_grad():
+    with tt.backend("triton"), torch.no_grad(), on_card(H200, refuse):
         with pytest.raises(RuntimeError, match="the kernels of this cell do not fit this GPU"):
             tt.dynamic_rnn(cell, x, dtype=torch.float32)
         assert len(tried) > 3
@@ -362,9 +370,8 @@ def test_other_geometries_are_tried_until_none_is_left(monkeypatch: pytest.Monke
             tt.dynamic_rnn(cell, x, dtype=torch.float32)
 
 
-def test_a_driver_that_says_nothing_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_launch, "_driver", lambda: None)
-    assert triton_launch.resident_blocks(0, 128, 0) is None
+def test_without_a_driver_the_number_of_resident_blocks_is_unknown() -> None:
+    assert triton_launch.resident_blocks(0, 128, 0, driver_of=lambda: None) is None
 
 
 def test_room_for_exchange_is_apart_and_aligned() -> None:

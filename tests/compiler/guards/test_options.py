@@ -118,8 +118,8 @@ class Reading(TorchGRU):
 
 
 @pytest.mark.parametrize(("make", "read", "change"), OPTIONS.values(), ids=OPTIONS)
-def test_a_number_in_an_object_of_any_kind(make: Any, read: Any, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Namespace, "scale", 1.0)
+def test_a_number_in_an_object_of_any_kind(make: Any, read: Any, change: Any) -> None:
+    Namespace.scale = 1.0
     HELD[0] = 1.0
     case = case_of(Reading(make(), read))
     assert plan_of(case).backend == "cpu"

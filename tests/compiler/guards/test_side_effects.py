@@ -41,6 +41,12 @@ class Mode(enum.Enum):
 SEEN: Any = None
 
 
+def see(value: Any) -> None:
+    """Rebind the global."""
+    global SEEN  # noqa: PLW0603
+    SEEN = value
+
+
 class Log:
     steps = 0
     last: Any = None
@@ -106,19 +112,19 @@ def sees_a_global(cell: Any, x: Tensor, h: Tensor) -> Tensor:
     ],
     ids=["a function", "one of torch", "a tuple", "a list", "an enum"],
 )
-def test_another_global_is_noticed(one: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_global_is_noticed(one: Any, other: Any) -> None:
     cell = Stepping(sees_a_global)
     for value in (one, other, one):
-        monkeypatch.setitem(globals(), "SEEN", value)
+        see(value)
         check_close(str(value), run(cell), run(cell, "reference"))
         check_close(str(value), run(Stepping(sees_a_global)), run(cell, "reference"))
 
 
-def test_another_global_tensor_is_no_other_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_global_tensor_is_no_other_cell() -> None:
     """A cell that uses it is left to the reference, and not looked at again for every one."""
     seen = []
     for _ in range(3):
-        monkeypatch.setitem(globals(), "SEEN", torch.rand(4))
+        see(torch.rand(4))
         cell = Stepping(lambda _, x, h: torch.tanh(x + h * SEEN))
         check_close("a tensor", run(cell), run(cell, "reference"))
         seen.append(CellFingerprint(uses_a_global_tensor).structure)
@@ -321,25 +327,24 @@ def test_what_may_be_compiled_all_the_same(step: Any) -> None:
     check_runs_alike(step)
 
 
-def test_equal_globals_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "SEEN", (np.float32(2), 1))
+def test_equal_globals_are_one() -> None:
+    see((np.float32(2), 1))
     one = CellFingerprint(sees_a_global).structure
-    monkeypatch.setitem(globals(), "SEEN", (np.float32(2), 1))
+    see((np.float32(2), 1))
     assert CellFingerprint(sees_a_global).structure == one
-    monkeypatch.setitem(globals(), "SEEN", (np.float32(3), 1))
+    see((np.float32(3), 1))
     assert CellFingerprint(sees_a_global).structure != one
 
 
-def test_nobody_is_kept_for_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_object_is_referenced_for_a_name() -> None:
     class Model:
         scale = 2.0
 
-    monkeypatch.setitem(globals(), "SEEN", None)
-    globals()["SEEN"] = Model()
+    see(Model())
     cell = Stepping(lambda _, x, h: torch.tanh(x + h) * SEEN.scale)
     run(cell)
     model = weakref.ref(SEEN)
-    globals()["SEEN"] = Model()
+    see(Model())
     run(cell)
     gc.collect()
     assert model() is None

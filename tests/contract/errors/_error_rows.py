@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -96,3 +97,19 @@ def check(row: Row) -> None:
     if not row.calls:
         assert not cell.built
         assert cell.variable_scope is None
+
+
+def junk() -> Iterator[Any]:
+    """Values that someone, somewhere, will pass; fresh ones, since a generator serves once."""
+    yield from (None, True, 0, -1, 1.5, float("nan"), 1j, "text", b"bytes", "")
+    yield from ([], (), {}, {1, 2}, [None], ["a", "b"], [[1.0], [1.0, 2.0]], {"a": None}, range(3), slice(2))
+    yield from (object(), ..., (step for step in STEPS), torch.float64, torch.device("cpu"), torch.Size([2]))
+    yield from (
+        np.array([None, "a"]),
+        np.array("text"),
+        np.float64(2.5),
+        np.array([], np.float32),
+        np.zeros((2, 2, 2, 2)),
+    )
+    yield from (torch.tensor([]), torch.tensor(2), torch.tensor(0.5), torch.zeros(7), torch.zeros(2, 2, 2, 2))
+    yield from (ZEROS.to_sparse(), ZEROS > 0, ZEROS + 0j, torch.zeros(B, H, device="meta"), tt.TensorArray(F32))

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from _error_rows import refusal
-from test_errors_junk import junk
+from _error_rows import junk, refusal
 
 import throughtime as tt
 from throughtime import decode

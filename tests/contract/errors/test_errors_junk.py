@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from _error_rows import F32, STEPS, ZEROS, B, H, I, Watched, X, refusal
+from _error_rows import F32, STEPS, ZEROS, B, H, I, Watched, X, junk, refusal
 
 import throughtime as tt
 
 pytestmark = pytest.mark.covers("errors")
-
-
-def junk() -> Iterator[Any]:
-    """Values that someone, somewhere, will pass; fresh ones, since a generator serves once."""
-    yield from (None, True, 0, -1, 1.5, float("nan"), 1j, "text", b"bytes", "")
-    yield from ([], (), {}, {1, 2}, [None], ["a", "b"], [[1.0], [1.0, 2.0]], {"a": None}, range(3), slice(2))
-    yield from (object(), ..., (step for step in STEPS), torch.float64, torch.device("cpu"), torch.Size([2]))
-    yield from (
-        np.array([None, "a"]),
-        np.array("text"),
-        np.float64(2.5),
-        np.array([], np.float32),
-        np.zeros((2, 2, 2, 2)),
-    )
-    yield from (torch.tensor([]), torch.tensor(2), torch.tensor(0.5), torch.zeros(7), torch.zeros(2, 2, 2, 2))
-    yield from (ZEROS.to_sparse(), ZEROS > 0, ZEROS + 0j, torch.zeros(B, H, device="meta"), tt.TensorArray(F32))
 
 
 class Saver:

@@ -18,13 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from throughtime.backends.aten.graph_policy import graph_policy
 from throughtime.backends.torch_codegen import Env, SectionFunction
 from throughtime.compiler import Loop, Value
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout, sent
-
-LONG, SHORT = 32, 8
-"""Steps of a block: as many long ones as there are, then short ones, the last of which may not be filled."""
 
 
 class ChunkShape(NamedTuple):
@@ -68,15 +66,15 @@ class TimeGrid:
 
     def pieces(self, longest: int) -> Iterator[Chunk]:
         """The walk, in order, in blocks of at most `longest` steps."""
-        done = 0
+        done, long, short = 0, graph_policy.value.long, graph_policy.value.short
         while done < self.time:
-            size = LONG if longest >= LONG <= self.time - done else SHORT
+            size = long if longest >= long <= self.time - done else short
             count = min(size, self.time - done)
             first = self.time - done - count if self.downwards else done
             counts = self._steps.counts[first : first + count]
             rows = capacity_for(counts[0], self.rows)
             # Short blocks are all of one kind, filled or not.
-            masked = size == SHORT or counts[-1] < rows
+            masked = size == short or counts[-1] < rows
             yield Chunk(ChunkShape(size, rows, masked, self.downwards), first, first + count)
             done += count
 

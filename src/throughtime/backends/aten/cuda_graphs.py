@@ -22,8 +22,6 @@ from throughtime._lru import LruCache
 from throughtime._torch_internals import clear_cublas_workspaces, end_allocate_to_pool
 from throughtime.backends.aten import cost_model as stepwise
 from throughtime.backends.aten.chunk_buffers import (
-    LONG,
-    SHORT,
     ChunkBuffers,
     ChunkShape,
     PlainChunk,
@@ -32,6 +30,7 @@ from throughtime.backends.aten.chunk_buffers import (
     TimeGrid,
 )
 from throughtime.backends.aten.fused_chunk import AddressTable, FusedChunk, FusedCode
+from throughtime.backends.aten.graph_policy import graph_policy
 from throughtime.backends.aten.step_variants import StepVariant, is_available
 from throughtime.backends.torch_codegen import Env
 from throughtime.compiler import Loop, Value
@@ -41,10 +40,6 @@ from throughtime.layout.step_layout import StepLayout
 
 FEWEST_STEPS = 3
 """Below this, steps one by one are as fast."""
-MOST_BLOCKS = 32
-"""Blocks of a loop that are kept on a device, recorded or not."""
-MOST_BYTES = 1 << 28
-"""Memory of the streams of one block. A step that needs an eighth of this keeps a GPU busy for longer than a launch."""
 
 _capturing = threading.Lock()
 """torch records one graph at a time in a process."""
@@ -150,8 +145,9 @@ def _own_workspaces() -> Iterator[None]:
         clear_cublas_workspaces()
 
 
-RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": GraphRecorder}
-"""By the type of a device, who records there."""
+def _recorder_of(kind: str) -> Callable[[torch.device], Recorder] | None:
+    """What captures and replays on a type of device."""
+    return GraphRecorder if kind == "cuda" else graph_policy.value.recorders.get(kind)
 
 
 class _CapturedGraph:
@@ -182,12 +178,16 @@ class _OnDevice:
 
     def __init__(self, code: StepVariant, device: torch.device) -> None:
         self.lock = threading.Lock()
-        self.recorder = RECORDERS[device.type](device)
+        make_recorder = _recorder_of(device.type)
+        assert make_recorder is not None
+        self.recorder = make_recorder(device)
         self._code = code
         self._device = device
         self._constants: Env = {}
         # A graph may still run when it is evicted.
-        self._blocks: LruCache[Any, _CapturedGraph] = LruCache(MOST_BLOCKS, lambda *_: self.recorder.settle())
+        self._blocks: LruCache[Any, _CapturedGraph] = LruCache(
+            graph_policy.value.most_chunks, lambda *_: self.recorder.settle()
+        )
 
     def load(self, codes: Iterable[FusedCode | StepCode], env: Env) -> None:
         """Copy the constants of steps to where their blocks read them."""
@@ -269,13 +269,14 @@ class GraphedLoop:
 
     def longest(self, steps: StepLayout, device: torch.device) -> int:
         """The steps of the longest block for a walk; 0 if it should go step by step."""
-        if device.type not in RECORDERS or self.refusal is not None or len(steps.counts) < FEWEST_STEPS:
+        if _recorder_of(device.type) is None or self.refusal is not None or len(steps.counts) < FEWEST_STEPS:
             return 0
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             # Somebody records a graph of their own: the steps become a part of it.
             return 0
         step_bytes = steps.counts[0] * self._code.row_bytes(device)
-        return next((size for size in (LONG, SHORT) if size * step_bytes <= MOST_BYTES), 0)
+        policy = graph_policy.value
+        return next((size for size in (policy.long, policy.short) if size * step_bytes <= policy.most_bytes), 0)
 
     def run(
         self,

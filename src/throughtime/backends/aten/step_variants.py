@@ -11,6 +11,7 @@ import torch
 from throughtime.backends import triton
 from throughtime.backends.aten.chunk_buffers import StepCode
 from throughtime.backends.aten.fused_chunk import FusedCode
+from throughtime.backends.triton.target import takes_kernels
 from throughtime.compiler import Value
 from throughtime.compiler.passes.merge_matmuls import MergedMatmul, MergedMatmuls
 from throughtime.compiler.pipeline import merge_matmuls
@@ -71,4 +72,4 @@ class StepVariant:
 
 def is_available(device: torch.device) -> bool:
     """Whether kernels can be made for a device."""
-    return triton.has_triton() and (device.type == "cuda" or triton.is_interpreted())
+    return triton.has_triton() and takes_kernels(device)

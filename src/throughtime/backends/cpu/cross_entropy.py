@@ -31,7 +31,7 @@ class Losses(NamedTuple):
 
 
 def can_fuse(scores: Tensor, classes: Tensor, lengths: Tensor | None) -> bool:
-    """Whether there is machine code for these: plain numbers on a CPU, which nobody else wants to see."""
+    """Whether there is machine code for these: plain tensors on a CPU, and no mode that intercepts operations."""
     parts = (scores, classes) if lengths is None else (scores, classes, lengths)
     return (
         not intercepting_mode()

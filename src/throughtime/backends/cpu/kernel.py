@@ -1,4 +1,4 @@
-"""A compiled loop program, ready to run: rows into shards, and launches of those."""
+"""A compiled loop program, ready to run: it splits rows into shards and launches them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ from throughtime.backends.cpu.codegen.listing import write_source
 from throughtime.backends.cpu.launch import Code, Division, Launch, Shard, StepRanges
 from throughtime.backends.cpu.plan.kernel_plan import make_plan
 from throughtime.backends.cpu.plan.scratch_layout import BLOCK_ROWS, make_layout
-from throughtime.backends.cpu.threads.cost_model import ThreadLayout, step_cost_of
-from throughtime.backends.cpu.threads.partition import (
-    cut_steps,
-    is_worth_help,
-    is_worth_pieces,
-    nanoseconds_of,
-    useful_shards,
-    with_halves,
-)
+from throughtime.backends.cpu.threads.cost_model import ThreadLayout, cooperative_layout, step_cost_of
+from throughtime.backends.cpu.threads.partition import cut_steps, nanoseconds_of, with_halves
+from throughtime.backends.cpu.threads.policy import ThreadPolicy, thread_policy
 from throughtime.compiler.ir.loop_ir import LoopProgram
 from throughtime.layout.step_layout import StepLayout
 from throughtime.native.caching_allocator import Scratch
@@ -35,9 +29,9 @@ from throughtime.native.toolchain.module_loader import ELEMENTS, load, product_a
 
 
 class LoopKernel:
-    """The kernel of one loop program. `source` is for people, `llvm` is what the machine code was made from.
+    """The kernel of one loop program. `source` is a readable listing, `llvm` the IR that was compiled.
 
-    For threads that walk side by side there is other code, from the same plan.
+    Cooperative threads run other code, generated from the same plan.
     """
 
     def __init__(self, program: LoopProgram, host: llvm.Host | None = None) -> None:
@@ -62,18 +56,18 @@ class LoopKernel:
             panels=panels,
             packed_bytes=packed_bytes,
         )
-        self._work = step_cost_of(plan)
-        self._crews: dict[tuple[int, int, int, bool], ThreadLayout] = {}
+        self._cost = step_cost_of(plan)
+        self._layouts: dict[tuple[int, int, int, bool], ThreadLayout] = {}
         self._row_nanoseconds = nanoseconds_of(program)
         self._ahead_nanoseconds = 0.0 if program.ahead is None else nanoseconds_of(program.ahead.program)
         self._latest: tuple[tuple[int, int, int], Division | None] = (0, 0, 0), None
-        # Not while it runs: one thread has it at a time.
+        # Empty while it runs: one thread uses it at a time.
         self._latest_launch: list[Launch] = []
 
     @cached_property
-    def _joint_code(self) -> Code:
-        """The same for threads that walk side by side."""
-        library = load(emit_kernel(self._plan, self._host, joint=True))
+    def _cooperative_code(self) -> Code:
+        """The same for cooperative threads."""
+        library = load(emit_kernel(self._plan, self._host, cooperative=True))
         return self._code._replace(function=library.function("loop", ctypes.c_void_p), address=library.address("loop"))
 
     def run(  # noqa: PLR0913 (one for each kind of buffer)
@@ -89,12 +83,13 @@ class LoopKernel:
         last: int,
         threads: int,
         origin: int = 0,
+        policy: ThreadPolicy | None = None,
     ) -> None:
-        """Run steps `first` to `last` (backwards if the program is); see the README for the arguments."""
+        """Run steps `first` to `last` (backwards if the program is) on at most `threads`; see the README."""
         if last <= first:
             return
         self.launch(
-            self.divide(steps, first, last, threads),
+            self.divide(steps, first, last, threads, policy),
             [
                 *[tensor.data_ptr() for tensor in streams],
                 *[stream.data_ptr() for stream, _ in lagged],
@@ -106,28 +101,30 @@ class LoopKernel:
             origin,
         )
 
-    def divide(self, steps: StepLayout, first: int, last: int, threads: int) -> Division:
-        """Who does what of some steps; small calls come again and again with the same."""
+    def divide(
+        self, steps: StepLayout, first: int, last: int, threads: int, policy: ThreadPolicy | None = None
+    ) -> Division:
+        """The work of each thread for some steps. The last division is reused: small calls repeat with the same."""
+        policy = policy or thread_policy.value
         latest, known = self._latest
-        if known is not None and known.steps is steps and latest == (first, last, threads):
+        if known is not None and known.steps is steps and latest == (first, last, threads) and known.policy is policy:
             return known
-        count = self._useful_shards(steps, first, last, threads)
-        ahead_nanoseconds = self._ahead_nanoseconds * steps.batch_size * (last - first)
-        is_helped = threads > 1 and count == 1 and is_worth_help(ahead_nanoseconds)
-        crew = self._crew(steps.batch_size, last - first, count, threads, helped=is_helped)
-        shards = self._cut(steps, first, last, crew.shards)
-        is_whole, is_joint = (first, last) == (0, len(steps.counts)), crew.members > 1
+        layout, is_prefetched = self._thread_layout(steps.batch_size, last - first, threads, policy)
+        shards = self._cut(steps, first, last, layout.shards)
+        is_whole, is_cooperative = (first, last) == (0, len(steps.counts)), layout.members > 1
         total = steps.total if is_whole else sum(steps.counts[first:last])
         workers, nanoseconds = len(shards), self._row_nanoseconds * total
         pieces: list[StepRanges] = []
-        is_much = workers > 1 and is_worth_pieces(nanoseconds, is_ragged=steps.is_ragged)
-        if is_much and is_whole and not is_joint:
-            shards, pieces = self._in_pieces(steps, shards)
-        rooms = RING_SLOTS if is_helped and not is_joint else 1
-        each = [self._shard(rows, last - first, crew.members, assisted=rooms > 1) for rows in shards]
-        nbytes = sum(shard.step_bytes + rooms * shard.room_bytes for shard in each)
-        useful = workers * crew.members
-        division = Division(steps, first, last, each, rooms, nbytes, pieces, useful, crew.members, nanoseconds)
+        steals = workers > 1 and policy.steals(nanoseconds, is_ragged=steps.is_ragged)
+        if steals and is_whole and not is_cooperative:
+            shards, pieces = self._in_pieces(steps, shards, policy)
+        slots = RING_SLOTS if is_prefetched and not is_cooperative else 1
+        each = [self._shard(rows, last - first, layout.members, prefetched=slots > 1) for rows in shards]
+        nbytes = sum(shard.step_bytes + slots * shard.slot_bytes for shard in each)
+        useful = workers * layout.members
+        division = Division(
+            steps, first, last, each, slots, nbytes, pieces, useful, layout.members, nanoseconds, policy
+        )
         self._latest = (first, last, threads), division
         return division
 
@@ -145,49 +142,49 @@ class LoopKernel:
             with contextlib.suppress(IndexError):
                 launch = self._latest_launch.pop()
             if launch is None or not launch.fits(division, memory):
-                launch = Launch(self._joint_code if division.is_joint else self._code, division, memory)
+                launch = Launch(self._cooperative_code if division.is_cooperative else self._code, division, memory)
             launch.run(inputs, matrices, results, origin)
             self._latest_launch[:] = [launch]
 
-    def _shard(self, rows: tuple[int, int], steps: int, members: int, *, assisted: bool) -> Shard:
+    def _shard(self, rows: tuple[int, int], steps: int, members: int, *, prefetched: bool) -> Shard:
         start, stop = rows
-        # Where another prepares blocks the walk waits for the first: that one is small.
-        most = BLOCK_ROWS // 2 if assisted else BLOCK_ROWS * members
+        # With prefetch the loop waits for the first block: that one is small.
+        most = BLOCK_ROWS // 2 if prefetched else BLOCK_ROWS * members
         block = max(1, min(most // (stop - start), steps))
-        less = block - max(1, block // 3) if assisted else 0
+        less = block - max(1, block // 3) if prefetched else 0
         count, layout = stop - start, self._layout
-        step_bytes, room_bytes = layout.step.bytes(count, members), layout.block.bytes(block * count, members)
-        return Shard(start, stop, block, less, block * count, step_bytes, room_bytes)
+        step_bytes, slot_bytes = layout.step.bytes(count, members), layout.block.bytes(block * count, members)
+        return Shard(start, stop, block, less, block * count, step_bytes, slot_bytes)
 
-    def _useful_shards(self, steps: StepLayout, first: int, last: int, threads: int) -> int:
-        """How many threads it is worth to wake up, for rows of their own."""
+    def _thread_layout(self, rows: int, steps: int, threads: int, policy: ThreadPolicy) -> tuple[ThreadLayout, bool]:
+        """The shards and their threads, and whether another thread computes ahead of the only one."""
         if threads <= 1:
-            return 1
-        most = useful_shards(self._row_nanoseconds * steps.batch_size * (last - first))
-        if self._code.packers:
-            # One row costs a product as much as two.
-            most = min(most, -(-steps.batch_size // 2))
-        return max(1, min(threads, most))
+            return ThreadLayout(1, 1), False
+        justified = policy.useful_shards(self._row_nanoseconds * rows * steps)
+        # A GEMM of one row costs as much as one of two.
+        most = min(justified, -(-rows // 2)) if self._code.packers else justified
+        independent = ThreadLayout(max(1, min(threads, most)), 1)
+        is_prefetched = independent.shards == 1 and policy.prefetches(self._ahead_nanoseconds * rows * steps)
+        if justified < 2:
+            return independent, is_prefetched
+        if policy.members is not None:
+            is_alone = policy.members == 1
+            return independent if is_alone else cooperative_layout(rows, threads, policy.members), is_prefetched
+        key = rows, independent.shards, threads, is_prefetched
+        if key not in self._layouts:
+            self._layouts[key] = self._cost.thread_layout(independent, rows, threads, prefetched=is_prefetched)
+        return self._layouts[key], is_prefetched
 
     def _in_pieces(
-        self, steps: StepLayout, shards: list[tuple[int, int]]
+        self, steps: StepLayout, shards: list[tuple[int, int]], policy: ThreadPolicy
     ) -> tuple[list[tuple[int, int]], list[StepRanges]]:
-        """Shards and their halves, and the pieces of all of them: a half goes on with those of the whole."""
-        ranges, firsts = with_halves(shards)
+        """Shards and their halves, and the pieces of all of them: a half continues with those of the whole."""
+        ranges, firsts = with_halves(shards, policy.half_rows)
         active, reverse = steps.active.numpy(), self.program.reverse
         pieces = [cut_steps(active, start, stop, reverse=reverse) for start, stop in shards]
         for number, first in enumerate(firsts):
             pieces += [pieces[number]] * 2 if first else []
         return ranges, list(map(StepRanges, pieces, firsts))
-
-    def _crew(self, rows: int, steps: int, shards: int, threads: int, *, helped: bool) -> ThreadLayout:
-        """Who walks; it has to be worth it to call several."""
-        if threads <= 1 or useful_shards(self._row_nanoseconds * rows * steps) < 2:
-            return ThreadLayout(shards, 1)
-        key = rows, shards, threads, helped
-        if key not in self._crews:
-            self._crews[key] = self._work.crew(rows, shards, threads, helped=helped)
-        return self._crews[key]
 
     def _cut(self, steps: StepLayout, first: int, last: int, count: int) -> list[tuple[int, int]]:
         """Ranges of rows."""

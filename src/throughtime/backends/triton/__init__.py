@@ -5,11 +5,15 @@ from throughtime.backends.triton.elementwise_kernel import (
     VECTOR_BYTES,
     ElementwiseKernel,
     Written,
-    elementwise_unsupported_reason,
 )
 from throughtime.backends.triton.elementwise_scan import ElementwiseScanKernel
 from throughtime.backends.triton.kernel import LoopKernel
-from throughtime.backends.triton.support import has_triton, is_interpreted, unsupported_reason
+from throughtime.backends.triton.support import (
+    elementwise_unsupported_reason,
+    has_triton,
+    is_interpreted,
+    unsupported_reason,
+)
 from throughtime.backends.triton.tiling import NoTilingError
 
 __all__ = [

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from throughtime.backends.triton.codegen_expressions import BOTH, EMPTY, INSIDE, OUTSIDE, TOGETHER, number, pointwise
-from throughtime.backends.triton.kernel import jit
 from throughtime.backends.triton.row_segments import (
     Pointwise,
     Reduction,
@@ -25,47 +24,17 @@ from throughtime.backends.triton.row_segments import (
     SegmentProduct,
     cut,
 )
-from throughtime.backends.triton.support import has_triton, op_reasons
-from throughtime.compiler import LoopProgram, Row, Uncompilable
+from throughtime.backends.triton.target import gpu_target
+from throughtime.compiler import LoopProgram, Row
 
 IN_REGISTERS = {**INSIDE, torch.float64: "tl.float64"}
 IN_MEMORY = {**OUTSIDE, torch.float64: "tl.float64"}
-MOST_OPERATIONS = 256
-"""Of one kernel: compilers take their time over more."""
-MOST_REDUCED = 1 << 14
-"""Features of a row that one block reduces."""
 BLOCK = 256
 """Numbers of each piece that a block has: of 128 rows of 2048 float32 gates, 256 with 4 warps took 2.7 µs, 1024 3.3."""
 VECTOR_BYTES = 16
 """What a thread reads at once; rows that are so many bytes apart can be read that way."""
 HEADER = 2
 """Numbers of a table before those of its streams: the rows alive, and one that nobody reads."""
-
-
-def elementwise_unsupported_reason(program: LoopProgram) -> str | None:
-    """Why a program without recurrence cannot be one kernel, or None."""
-    return next(_reasons(program), None)
-
-
-def _reasons(program: LoopProgram) -> Iterator[str]:
-    if not has_triton():
-        yield "triton is not installed"
-    if program.matrices:
-        yield "it has a product"
-    if len(program.body) > MOST_OPERATIONS:
-        yield f"it has {len(program.body)} operations"
-    for op in program.body:
-        yield from op_reasons(op)
-        if op.kind in ("floor_divide", "remainder") and op.result.dtype.is_floating_point:
-            yield f"{op.kind} is not what torch has for it"
-    try:
-        operations = cut(program).operations
-    except Uncompilable as reason:
-        yield str(reason)
-        return
-    widest = max((piece.width for op in operations if isinstance(op, Reduction) for piece in op.pieces), default=0)
-    if widest > MOST_REDUCED:
-        yield f"it reduces {widest} features"
 
 
 @dataclass(frozen=True)
@@ -93,7 +62,7 @@ class ElementwiseKernel:
 
     @cached_property
     def _function(self) -> Any:
-        return jit("group", self.source)
+        return gpu_target.value.jit("group", self.source)
 
     def compile(self, device: torch.device) -> None:
         """What can go wrong with a kernel goes wrong here, and not in the middle of a walk."""

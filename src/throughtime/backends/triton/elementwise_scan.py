@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from throughtime._setting import Setting
 from throughtime.backends.triton.elementwise_kernel import IN_MEMORY, IN_REGISTERS, Writer, Written
-from throughtime.backends.triton.kernel import jit
 from throughtime.backends.triton.row_segments import Reduction, Segment, SegmentedProgram, cut
+from throughtime.backends.triton.target import gpu_target
 from throughtime.compiler import LoopProgram
 from throughtime.layout.step_layout import StepLayout, sent_once
 
-AHEAD_BYTES = 32
+ahead_bytes = Setting(32)
 """Of each piece, what a thread asks for at once: 16 steps in bfloat16, 8 in float32. For an LSTM of 64 rows of 1024
 units, half as much took 4 to 16 percent longer, and twice as much no less."""
 MOST_LOADS = 64
@@ -41,7 +42,7 @@ class ElementwiseScanKernel:
 
     @cached_property
     def _function(self) -> Any:
-        return jit("walk", self.source)
+        return gpu_target.value.jit("walk", self.source)
 
     def run(
         self,
@@ -87,7 +88,7 @@ class _Writer(Writer):
     def _ahead(self) -> int:
         """Steps that are fetched at once."""
         loads = sum(piece in self._plain for row in self._program.streams for piece in self._cut.pieces[row.name])
-        ahead = AHEAD_BYTES // max(row.dtype.itemsize for row in (*self._program.streams, *self._program.stored))
+        ahead = ahead_bytes.value // max(row.dtype.itemsize for row in (*self._program.streams, *self._program.stored))
         while ahead > 1 and (ahead * loads > MOST_LOADS or ahead * len(self._operations) > MOST_OPERATIONS):
             ahead //= 2
         return ahead

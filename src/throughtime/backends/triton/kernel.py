@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,17 +15,15 @@ from throughtime.backends.triton.barrier_stages import Staged, stage
 from throughtime.backends.triton.codegen_kernel import COUNTER_STRIDE, SLOTS, Source, emit
 from throughtime.backends.triton.codegen_matmul import stage_groups
 from throughtime.backends.triton.codegen_memory import MemoryCodegen
-from throughtime.backends.triton.grid_barrier import FUNCTIONS
 from throughtime.backends.triton.launch import Launcher, SpillsError, TooLargeError, Workspace, WorkspacePool
 from throughtime.backends.triton.matmul_groups import pack
 from throughtime.backends.triton.row_segments import cut
-from throughtime.backends.triton.support import is_interpreted
+from throughtime.backends.triton.target import EXACT, gpu_target, launch_knobs
 from throughtime.backends.triton.tiling import (
     GpuSpec,
     NoTilingError,
     StepCost,
     Tiling,
-    choose,
     expected_seconds,
     seconds,
 )
@@ -93,12 +89,12 @@ class LoopKernel:
     @property
     def source(self) -> str:
         """The kernel, with a header that says how it is laid out."""
-        shape = self._latest or choose(self._loads[precision() == EXACT], TYPICAL_BATCH, TYPICAL)
+        shape = self._latest or gpu_target.value.choose(self._loads[_is_exact()], TYPICAL_BATCH, TYPICAL)
         return _header(self._staged, shape) + emit(self._staged, shape).text
 
     def unfit(self, device: torch.device) -> str | None:
         """Why no geometry suits a device, as far as is known, or None."""
-        key = (device, precision())
+        key = (device, gpu_target.value.precision())
         if key not in self._unfit:
             self._unfit[key] = None
             try:
@@ -111,20 +107,21 @@ class LoopKernel:
 
     def geometry(self, batch: int, device: torch.device, *, ragged: bool = False) -> Tiling:
         """The geometry for a batch on a device, of those that have not been found too large for it, or too slow."""
-        key = (batch, device, precision(), ragged)
+        target = gpu_target.value
+        key = (batch, device, target.precision(), ragged)
         found = self._chosen.get(key)
         if found is None:
-            load, card = self._loads[key[2] == EXACT], card_of(device)
+            load, card = self._loads[key[2] == EXACT], target.card_of(device)
             large = frozenset(shape for where, shape in self._too_large if where == device)
             try:
-                found = choose(load, batch, card, large | self._spilled, ragged=ragged)
+                found = target.choose(load, batch, card, large | self._spilled, ragged=ragged)
             except NoTilingError:
                 if not self._spilled:
                     raise
                 # Better slow than not at all.
                 self._spilled.clear()
                 self._accept_spills = True
-                found = choose(load, batch, card, large, ragged=ragged)
+                found = target.choose(load, batch, card, large, ragged=ragged)
             if len(self._chosen) > MOST_CHOICES:
                 self._chosen.clear()
             self._chosen[key] = found
@@ -132,7 +129,7 @@ class LoopKernel:
 
     def seconds(self, batch: int, device: torch.device, *, ranked: bool = False) -> float:
         """What a step of a dense batch should take; or what it is `ranked` by among geometries, rather more."""
-        load, shape, card = self._loads[precision() == EXACT], self.geometry(batch, device), card_of(device)
+        load, shape, card = self._loads[_is_exact()], self.geometry(batch, device), gpu_target.value.card_of(device)
         return seconds(load, shape, batch, card, ragged=False) if ranked else expected_seconds(load, shape, batch, card)
 
     def run(
@@ -170,14 +167,15 @@ class LoopKernel:
         self, shape: Tiling, matrices: dict[str, Tensor], others: list[Tensor], steps: StepLayout, device: torch.device
     ) -> None:
         compiled = self._compile(shape)
-        source, card = compiled.source, card_of(device)
+        target = gpu_target.value
+        source, card = compiled.source, target.card_of(device)
         grid = compiled.grid(steps.batch_size, card.processors)
         packed = self._packed(source, shape, matrices)
         layout = _layout(steps, shape.rows, device)
         # What nobody reads may be anything.
         tables = [others[0] if table is None else table for table in (layout.table, layout.order)]
         tensors = [*others, *packed, *tables]
-        constants = (layout.table is not None, precision())
+        constants = (layout.table is not None, target.precision())
         places = (
             len(steps.active),
             steps.batch_size,
@@ -218,8 +216,9 @@ class LoopKernel:
     def _compile(self, shape: Tiling) -> _Compiled:
         if shape not in self._compiled:
             source = emit(self._staged, shape)
-            function = jit(self.program.name, _header(self._staged, shape) + source.text)
-            launcher = Launcher(function, shape.warps, launch_knobs, meets=shape.blocks > 1)
+            target = gpu_target.value
+            function = target.jit(self.program.name, _header(self._staged, shape) + source.text)
+            launcher = target.make_launcher(function, shape.warps, launch_knobs, meets=shape.blocks > 1)
             self._compiled[shape] = _Compiled(source, launcher, shape)
         return self._compiled[shape]
 
@@ -271,21 +270,8 @@ def _layout(steps: StepLayout, rows: int, device: torch.device) -> _Layout:
     return _Layout(0, 0, len(table) - steps.batch_size, table, table)
 
 
-@lru_cache
-def card_of(device: torch.device) -> GpuSpec:
-    """The GPU; the interpreter of Triton runs one block after another, so there it is one processor."""
-    if device.type != "cuda":
-        return GpuSpec(1, 2**40)
-    properties = torch.cuda.get_device_properties(device)
-    return GpuSpec(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
-
-
-EXACT = "tf32x3"
-
-
-def precision() -> str:
-    """How float32 is multiplied: as torch's settings say for matrix products on CUDA devices."""
-    return "tf32" if torch.get_float32_matmul_precision() != "highest" else EXACT
+def _is_exact() -> bool:
+    return gpu_target.value.precision() == EXACT
 
 
 def _load_of(staged: Staged, exact: bool) -> StepCost:
@@ -305,28 +291,3 @@ def _header(staged: Staged, shape: Tiling) -> str:
         f"# A block has {shape.rows} rows of the batch, 1 of {shape.blocks} shares of the units, {shape.warps} warps.\n"
         f"# The blocks of the same rows meet {staged.meetings} times a step.\n"
     )
-
-
-@cache
-def launch_knobs() -> Any:
-    """What Triton lets others set about launches."""
-    from triton import knobs  # noqa: PLC0415 (slow, and not everywhere)
-
-    return knobs.runtime
-
-
-def jit(name: str, text: str) -> Any:
-    """The text as a function of Triton. Its lines are kept where Python and Triton look for source code."""
-    import triton  # noqa: PLC0415 (slow, and not everywhere)
-    from triton import language as tl  # noqa: PLC0415
-    from triton.language.extra import libdevice  # noqa: PLC0415
-
-    text = f"{text}\n{FUNCTIONS}"
-    filename = f"<throughtime {name} {hash(text):x}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    scope: dict[str, Any] = {"triton": triton, "tl": tl, "libdevice": libdevice, "__name__": __name__}
-    exec(compile(text, filename, "exec"), scope)
-    if is_interpreted():
-        # It knows sums by their function, and has no others of the card's.
-        scope["plus"] = tl.standard._sum_combine
-    return scope["loop"]

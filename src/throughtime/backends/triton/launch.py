@@ -41,7 +41,7 @@ class SpillsError(Exception):
     """A kernel needs more registers than there are, by far."""
 
 
-def options(warps: int, *, meets: bool) -> dict[str, Any]:
+def options(warps: int, *, meets: bool) -> dict[str, int | bool]:
     """What Triton is told about a kernel.
 
     Left to itself, the compiler saves registers for more blocks than there will be on a multiprocessor: some rows are
@@ -85,7 +85,7 @@ class Launcher:
         if handle is None:
             arguments = [*tensors, *room.tensors(), *numbers, *constants]
             handle = self._function.warmup(*arguments, grid=(blocks,), **self._options)
-            _look_at(handle, blocks, processors, accept_spills=accept_spills)
+            _look_at(handle, blocks, processors, resident_blocks, accept_spills=accept_spills)
             self._handles[key] = handle
         try:
             if aligned:
@@ -108,7 +108,7 @@ class Launcher:
     ) -> None:
         self._function[blocks,](*tensors, *room.tensors(), *numbers, *constants, **self._options)
 
-    def _launch(self, handle: Any, blocks: int, device: int, arguments: tuple[Any, ...]) -> None:
+    def _launch(self, handle: Any, blocks: int, device: int, arguments: tuple[object, ...]) -> None:
         """Launch a compiled kernel on the current stream of the current device."""
         stream, knobs = current_raw_stream(device), self._knobs()
         # Profilers want to hear of launches, and have each described to them.
@@ -187,7 +187,7 @@ class WorkspacePool:
     """
 
     def __init__(self) -> None:
-        self._kept: LruCache[Any, WorkspaceSlot] = LruCache(MOST_ROOMS)
+        self._kept: LruCache[object, WorkspaceSlot] = LruCache(MOST_ROOMS)
         # Whoever launches first must also be the first to turn a room.
         self._lock = threading.RLock()
 
@@ -206,8 +206,15 @@ class WorkspacePool:
             self._kept.insert(key, room)
 
 
-def _look_at(kernel: Any, blocks: int, processors: int, *, accept_spills: bool) -> None:
-    """Before the first launch of a kernel: what the compiler made of it, while one can still choose another."""
+def _look_at(
+    kernel: Any,
+    blocks: int,
+    processors: int,
+    resident_of: Callable[[int, int, int], int | None],
+    *,
+    accept_spills: bool,
+) -> None:
+    """Before the first launch of a kernel: raise if it spills or does not fit, while another can still be chosen."""
     try:
         kernel._init_handles()
     except Exception as error:
@@ -218,14 +225,16 @@ def _look_at(kernel: Any, blocks: int, processors: int, *, accept_spills: bool) 
     if kernel.n_spills > MOST_SPILLS and not accept_spills:
         raise SpillsError
     threads, shared = 32 * kernel.metadata.num_warps, kernel.metadata.shared
-    resident = resident_blocks(kernel.function, threads, shared)
+    resident = resident_of(kernel.function, threads, shared)
     if resident is not None and resident * processors < blocks:
         raise TooLargeError
 
 
-def resident_blocks(function: int, threads: int, shared_bytes: int) -> int | None:
-    """How many blocks of a kernel a multiprocessor can have at once, as the driver says; None if it does not."""
-    driver = _driver()
+def resident_blocks(
+    function: int, threads: int, shared_bytes: int, driver_of: Callable[[], ctypes.CDLL | None] | None = None
+) -> int | None:
+    """The blocks of a kernel that fit a multiprocessor at the same time, by the driver; None if that is unknown."""
+    driver = (driver_of or _driver)()
     if driver is None:
         return None
     count = ctypes.c_int()
@@ -235,7 +244,7 @@ def resident_blocks(function: int, threads: int, shared_bytes: int) -> int | Non
 
 
 @functools.cache
-def _driver() -> Any:
+def _driver() -> ctypes.CDLL | None:
     """The driver of the GPU, which torch and Triton have loaded."""
     try:
         return ctypes.CDLL("libcuda.so.1")

@@ -12,14 +12,15 @@ from throughtime._errors import problem
 from throughtime.backends import triton
 from throughtime.backends.loop_backend import LoopBackend
 from throughtime.backends.torch_codegen import Env, Generators
+from throughtime.backends.triton.target import takes_kernels
 from throughtime.compiler import Loop, Lowered, Uncompilable, Value
 from throughtime.layout.previous_step import LaggedStreams
 from throughtime.layout.step_layout import StepLayout
 
 
 def unsupported_reason(device: torch.device) -> str | None:
-    """Why this backend does not support a device, or None."""
-    if device.type == "cuda" or triton.is_interpreted():
+    """Why this backend is not for a device, or None."""
+    if takes_kernels(device):
         return None
     return f"it is for CUDA devices, and the tensors are on {device}"
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 import throughtime as tt
+from throughtime._setting import Setting
 from throughtime._text import plural
 from throughtime.cli import _run_folder
 from throughtime.cli._devices import use_device
@@ -26,7 +27,7 @@ from throughtime.cli.tasks._examples import inputs_of, sequences
 from throughtime.cli.tasks._load_model import load
 
 # The most steps at a time, padding included: this bounds the memory, whatever the file's size.
-MOST_STEPS = 100_000
+most_steps = Setting(100_000)
 
 
 def run_predict(run: Path, file: Path, out: Path, *, probabilities: bool, batch_size: int, device: str | None) -> None:
@@ -83,7 +84,7 @@ def some_at_a_time(rows: Iterator[Rows], batch_size: int) -> Iterator[list[Rows]
     longest = 0
     for one in rows:
         longest = max(longest, len(one))
-        if batch and (len(batch) == batch_size or longest * (len(batch) + 1) > MOST_STEPS):
+        if batch and (len(batch) == batch_size or longest * (len(batch) + 1) > most_steps.value):
             yield batch
             batch, longest = [], len(one)
         batch.append(one)

@@ -27,7 +27,7 @@ from throughtime.cli.tables._bounds import (
     check_text_size,
     refuse_long_row,
 )
-from throughtime.cli.tables._table import CELLS, File, RowChunk, Values, check_columns, is_number
+from throughtime.cli.tables._table import File, RowChunk, Values, check_columns, is_number, piece_cells
 
 DELIMITERS = ",;\t|"
 _Row = TypeVar("_Row")
@@ -65,7 +65,7 @@ class CsvTable(File):
 
     def pieces(self) -> Iterator[RowChunk]:
         """The rows, with the line at which each ends."""
-        size = max(1, CELLS // len(self.columns))
+        size = max(1, piece_cells.value // len(self.columns))
         with self._lines() as (lines, source):
             reader = self._reader(lines)
             next(filter(_holds_something, _ended(reader, source)))

@@ -26,7 +26,7 @@ from throughtime.cli.tables._bounds import (
     check_expanded,
     counted_briefly,
 )
-from throughtime.cli.tables._table import CELLS, File, RowChunk, Values, check_columns
+from throughtime.cli.tables._table import File, RowChunk, Values, check_columns, piece_cells
 
 LENGTHS = "lengths"
 # What the column with the numbers of the sequences is called.
@@ -95,7 +95,7 @@ class NpzTable(File):
         with self._guarded(), open_archive(self.path) as archive:
             streams = {name: _Stream(archive, name, self.headers[name]) for name in self.by_step}
             done, row = 0, 1
-            limit = max(1, min(CELLS // len(self.columns), PIECE_BYTES // max(1, self._row_bytes())))
+            limit = max(1, min(piece_cells.value // len(self.columns), PIECE_BYTES // max(1, self._row_bytes())))
             # Padding is read too, but not returned.
             padded = max((self.headers[name].shape[1] for name in self.by_step if self._is_padded(name)), default=0)
             ends = np.concatenate([[0], np.cumsum(np.maximum(self.lengths, padded))])

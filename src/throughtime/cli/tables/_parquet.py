@@ -11,7 +11,7 @@ import numpy as np
 from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables._arrow import UNREADABLE, plain
 from throughtime.cli.tables._bounds import check_cells, check_column_count
-from throughtime.cli.tables._table import CELLS, File, RowChunk, Values, check_columns
+from throughtime.cli.tables._table import File, RowChunk, Values, check_columns, piece_cells
 
 
 class ParquetTable(File):
@@ -41,7 +41,7 @@ class ParquetTable(File):
         try:
             # Texts as places in a list of different ones: a text that comes a million times is in memory once.
             texts = self._texts(self._file().schema_arrow)
-            yield from self._file(texts).iter_batches(batch_size=max(1, CELLS // len(self.columns)))
+            yield from self._file(texts).iter_batches(batch_size=max(1, piece_cells.value // len(self.columns)))
         except (ArrowException, OSError, ValueError) as error:
             self._refuse(error)
 

@@ -11,11 +11,12 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from throughtime._file_limits import NAME_CHARACTERS
+from throughtime._setting import Setting
 from throughtime.cli._user_errors import refuse
 from throughtime.cli.tables._bounds import check_column_count
 
 # Cells in one piece: large enough for numpy to be quick, small enough to forget about.
-CELLS = 250_000
+piece_cells = Setting(250_000)
 
 Values = np.ndarray[Any, Any]
 

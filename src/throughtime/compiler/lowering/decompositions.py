@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import torch
 
 from throughtime.compiler.ir.loop_ir import Operand, Row
@@ -41,7 +42,8 @@ class Decomposition:
         return self._pointwise(kind, terms, dtype or self.row.dtype)
 
     def _pointwise(self, kind: str, terms: Sequence[Term], dtype: torch.dtype) -> Decomposition:
-        shape = torch.broadcast_shapes(*(term.shape for term in terms if isinstance(term, Decomposition)))
+        # By numpy: the first call of torch's imports sympy, for a third of a second.
+        shape = np.broadcast_shapes(*(term.shape for term in terms if isinstance(term, Decomposition)))
         args = [
             self._emitter.broadcast(term.row, term.shape, shape) if isinstance(term, Decomposition) else term
             for term in terms

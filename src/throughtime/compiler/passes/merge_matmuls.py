@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 
+from throughtime._setting import Setting
 from throughtime.compiler.ir.graph import ROWS, Graph, Node, Value
 from throughtime.compiler.ir.sections import Loop
 from throughtime.compiler.ir.verify import verify_graph
@@ -25,7 +26,7 @@ aten = torch.ops.aten
 
 PARTS = 4
 """Parts of split-K: 8192 features, 2048 columns take 31 µs in float32, 23 in four parts; 16 and 8 in bfloat16."""
-DEEP_BYTES = 1 << 24
+deep_bytes = Setting(1 << 24)
 """Smaller matrices are not split: the sum of the parts may be one kernel more."""
 
 
@@ -173,7 +174,7 @@ def _split_deep(node: Node, outside: set[Value], deep: dict[Value, list[Value]])
         return [node]
     left, matrix = node.args
     depth, width = matrix.shape
-    if depth < 2 * width or depth % PARTS or depth * width * matrix.dtype.itemsize < DEEP_BYTES:
+    if depth < 2 * width or depth % PARTS or depth * width * matrix.dtype.itemsize < deep_bytes.value:
         return [node]
     name, dtype, each = node.result.name, node.result.dtype, depth // PARTS
     # Parts in half precision are summed in float32.

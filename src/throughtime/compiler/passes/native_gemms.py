@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from throughtime._setting import Setting
 from throughtime.compiler.ir.gemm_ops import OVER_ROWS, PRODUCT_OVER_ROWS, TIMES
 from throughtime.compiler.ir.graph import Graph, Node, Value
 from throughtime.compiler.passes.matmul_rewrites import weight_gradient_operands
@@ -18,7 +19,7 @@ _PANEL = 16
 """Columns of a tile of such a GEMM in float32, with vectors of 32 bytes."""
 
 
-_NARROWEST = 8
+narrowest = Setting(8)
 """The fewest columns of a gradient for a panel, which has twice as many."""
 
 
@@ -59,7 +60,7 @@ def _as_one(
     before = {value for node in Graph(nodes).needed_for([*pieces, *lefts]) for value in node.results}
     dtypes = {value.dtype for value in (g, sums, *pieces, *lefts)}
     is_turned = total is not None and g is not total.values[0]
-    is_narrow = g.row_size < _NARROWEST and not is_turned
+    is_narrow = g.row_size < narrowest.value and not is_turned
     if is_narrow or dtypes not in _DTYPES or gone & before:
         return nodes
     heights = {whole: sum(left.row_size for left in parts.values()) for whole, parts in wholes.items()}
@@ -141,7 +142,12 @@ def use_single_weight_gradient_gemm(nodes: Sequence[Node], gives: set[Value]) ->
     for node in nodes:
         pair = weight_gradient_operands(made, node.results[0])
         is_joined = any(user.name == "cat" for user in users.get(node.results[0], []))
-        if pair is None or is_joined or pair[1].row_size < _NARROWEST or {one.dtype for one in pair} not in _DTYPES:
+        if (
+            pair is None
+            or is_joined
+            or pair[1].row_size < narrowest.value
+            or {one.dtype for one in pair} not in _DTYPES
+        ):
             changed.append(node)
         else:
             changed.append(Node(PRODUCT_OVER_ROWS, pair, {}, node.results))

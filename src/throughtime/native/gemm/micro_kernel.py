@@ -148,7 +148,7 @@ def _store(b: Builder, value: LlvmValue, place: LlvmValue, mask: LlvmValue | Non
 def multiply(
     b: Builder, left: list[LlvmValue], right: list[LlvmValue], totals: list[LlvmValue], vectors: int = PANEL_VECTORS
 ) -> list[LlvmValue]:
-    """The sums, row by row, with one row of the matrix: a number of each row times so many vectors of each panel."""
+    """The sums, row by row, with one row of the matrix: a number of each row times the vectors of each panel."""
     kind, element = totals[0].type, totals[0].element
     lanes, width = totals[0].lanes, totals[0].lanes * SIZES[element]
     places = [b.advance(panel, place * width) for panel in right for place in range(vectors)]
@@ -209,7 +209,7 @@ def _many_rows(b: Builder, tile_rows: int, step: int) -> None:
 
 
 def _parts(b: Builder, count: LlvmValue, most: LlvmValue) -> tuple[LlvmValue, LlvmValue, LlvmValue]:
-    """Into how many parts of at most so many to cut, how many each has, and how many of the parts have one more."""
+    """The number of parts of a bounded size, the size of each, and the number of parts that have one more."""
     parts = b.binary("sdiv", b.binary("sub", b.binary("add", count, most), integer(1)), most)
     return parts, b.binary("sdiv", count, parts), b.binary("srem", count, parts)
 
@@ -224,10 +224,10 @@ def _tile_of(
 
 
 def _in_turn(b: Builder, index: LlvmValue, count: LlvmValue) -> LlvmValue:
-    """Which of `count` groups comes at this place: the one from the end if the walk goes back.
+    """Which of `count` groups comes at this place: the one from the end if the order is reversed.
 
     One row is as fast as the cache that the matrix comes from, and gains from what is still in a nearer one. Four rows
-    do not wait for it as long as somebody fetches ahead, which processors do well forwards alone.
+    do not wait for it while the prefetcher runs ahead, which processors do well in forward order only.
     """
     last = b.binary("sub", count, integer(1))
     goes_back = b.compare("ne", b.parameters["back"], integer(0))

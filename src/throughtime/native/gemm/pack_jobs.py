@@ -1,4 +1,4 @@
-"""Matrices of a program into panels, before its kernel runs."""
+"""Packs the matrices of a program into panels, before its kernel runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from throughtime.native.toolchain.llvm_builder import module
 from throughtime.native.toolchain.module_loader import ELEMENTS, load
 
 _ALIGNMENT = 64
-_WORTH_SHARING = 1 << 17
+SHARED_PACKING_BYTES = 1 << 17
 """Bytes of panels that several threads pack: 10 to 20 µs for one of them."""
 
 
@@ -53,12 +53,12 @@ class PanelPacker:
     pack_any: int
 
     def job(self, source: int, down: int, across: int, address: int) -> Job:
-        """To write the panels of the matrix at `source`, with the given strides, to `address`."""
+        """The job that packs the matrix at `source`, with the given strides, to `address`."""
         how = self.pack_rows if across == 1 else self.pack_columns if down == 1 else self.pack_any
         return how, source, down * self.size, across * self.size, self.rows, self.columns, address
 
     def share(self, job: Job, number: int, count: int) -> Job:
-        """Of such a job the part of one of `count` threads: some of the panels."""
+        """The share of one of `count` threads in a job: some of the panels."""
         how, source, down, across, rows, columns, address = job
         panels = -(-columns // self.width)
         first, last = (self.width * (panels * end // count) for end in (number, number + 1))
@@ -67,14 +67,13 @@ class PanelPacker:
 
 
 class PackJobs:
-    """Some matrices to be packed into so many bytes, by several threads if there is much of it."""
+    """Matrices to be packed, in `threads` shares."""
 
-    def __init__(self, packers: Sequence[PanelPacker], jobs: Sequence[Job], nbytes: int, threads: int) -> None:
-        shares = threads if nbytes >= _WORTH_SHARING else 1
+    def __init__(self, packers: Sequence[PanelPacker], jobs: Sequence[Job], threads: int) -> None:
         self._lists = [job_list(jobs)]
-        if shares > 1:
+        if threads > 1:
             pairs = list(zip(packers, jobs, strict=True))
-            self._lists += [job_list([packer.share(job, n, shares) for packer, job in pairs]) for n in range(shares)]
+            self._lists += [job_list([packer.share(job, n, threads) for packer, job in pairs]) for n in range(threads)]
         self._whole, *self._shares = [jobs.buffer_info()[0] for jobs in self._lists]
 
     def run(self, *, alone: bool = False) -> None:
@@ -86,7 +85,7 @@ class PackJobs:
 
 
 def make_packer(matrix: Matrix, host: Host) -> PanelPacker:
-    """What packs values of `matrix` for the products of `host`."""
+    """The packer of `matrix` for the GEMM of `host`."""
     size = matrix.dtype.itemsize
     width = PANEL_VECTORS * host.lanes(size)
     panels = -(-matrix.columns // width)

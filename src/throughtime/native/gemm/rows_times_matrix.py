@@ -14,8 +14,9 @@ import torch
 from throughtime.compiler.ir.loop_ir import Matrix
 from throughtime.native.caching_allocator import Scratch
 from throughtime.native.gemm.micro_kernel import PRODUCT
-from throughtime.native.gemm.pack_jobs import PackJobs, PanelPacker, make_packer
-from throughtime.native.gemm.weight_gradient import WORTH_A_THREAD, StridedRows
+from throughtime.native.gemm.pack_jobs import SHARED_PACKING_BYTES, PackJobs, PanelPacker, make_packer
+from throughtime.native.gemm.policy import gemm_policy
+from throughtime.native.gemm.weight_gradient import StridedRows
 from throughtime.native.threads.team import team
 from throughtime.native.toolchain.llvm import Host, host
 from throughtime.native.toolchain.llvm_builder import Builder, LlvmValue, integer, module
@@ -49,7 +50,7 @@ def rows_times_matrices(
     packers = [_packer(dtype, matrix.rows, matrix.columns, machine) for matrix in matrices]
     *panels, packed_bytes = itertools.accumulate((packer.bytes for packer in packers), initial=0)
     columns = matrices[0].columns
-    worth = count * columns * sum(matrix.rows for matrix in matrices) // WORTH_A_THREAD
+    worth = count * columns * sum(matrix.rows for matrix in matrices) // gemm_policy.value.thread
     threads = max(1, min(torch.get_num_threads(), worth, count))
     (call, address), product = _code(), product_address(dtype, machine)
     with Scratch(packed_bytes) as place:
@@ -57,7 +58,7 @@ def rows_times_matrices(
             packer.job(matrix.start, matrix.down, matrix.across, place + panel)
             for packer, matrix, panel in zip(packers, matrices, panels, strict=True)
         ]
-        PackJobs(packers, jobs, packed_bytes, threads).run()
+        PackJobs(packers, jobs, threads if packed_bytes >= SHARED_PACKING_BYTES else 1).run()
         frames, tables = [], []
         for thread in range(threads):
             first, last = count * thread // threads, count * (thread + 1) // threads

@@ -17,6 +17,7 @@ import torch
 
 from throughtime.native.caching_allocator import Scratch
 from throughtime.native.gemm.micro_kernel import PANEL_VECTORS, UNROLL, multiply
+from throughtime.native.gemm.policy import gemm_policy
 from throughtime.native.threads.team import team
 from throughtime.native.toolchain.llvm import host
 from throughtime.native.toolchain.llvm_builder import (
@@ -38,8 +39,6 @@ GROUP = 8
 """Panels at a time: what they are summed up to stays in a near cache from block to block of rows."""
 WIDEST = 192
 """Features of a part at a time, for the same reason."""
-WORTH_A_THREAD = 1 << 20
-"""Multiplications that are worth a thread of their own: 15 µs."""
 
 FRAME = ("count", "columns", "out", "out_row", "sums", "beside", "scratch", "joined", "lagged", "features", "pieces",
          "g_table", "parts", "a_table")  # fmt: skip
@@ -71,7 +70,7 @@ class StridedRows(NamedTuple):
     initial: int = 0
 
     def part(self, first: int, last: int, size: int) -> StridedRows:
-        """Some of the numbers of each row, of so many bytes."""
+        """A range of the columns of each row, of `size` bytes each."""
         initial = self.initial and self.initial + first * size
         return StridedRows(self.start + first * size, self.row, last - first, self.places, initial)
 
@@ -93,7 +92,7 @@ def weight_gradient(
     size, columns, features = dtype.itemsize, sum([piece.width for piece in g]), sum([part.width for part in parts])
     width = PANEL_VECTORS * host().lanes(size)
     # Panels are multiplied whole.
-    worth = count * features * -(-columns // width) * width // WORTH_A_THREAD
+    worth = count * features * -(-columns // width) * width // gemm_policy.value.thread
     shares = _shares(columns, features, max(1, min(torch.get_num_threads(), worth)), width)
     tall = max([last - first for _, _, first, last in shares])
     panels_bytes = (GROUP * DEPTH + tall) * width * size + GROUP * width * 8

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from throughtime.native.toolchain.ir_files import read_ir
 from throughtime.native.toolchain.module_loader import load
 
 Parallel = Callable[[int, int, int, int], None]
@@ -25,31 +26,6 @@ Parallel = Callable[[int, int, int, int], None]
 
 _NAMES = "libtorch_cpu.so", "libtorch_cpu.dylib", "@rpath/libtorch_cpu.dylib"
 
-# LLVM's entry point takes any number of arguments, and the number of threads in a call of its own. The table has the
-# addresses of `__kmpc_global_thread_num`, `__kmpc_push_num_threads` and `__kmpc_fork_call`; `@place` is the location in
-# a source file that all three want.
-_FORK = r"""
-%location = type { i32, i32, i32, i32, ptr }
-@name = private constant [23 x i8] c";throughtime;fork;0;0;;"
-@place = private global %location { i32 0, i32 2, i32 0, i32 0, ptr @name }
-
-define internal void @region(ptr %global, ptr %bound, ptr %function, ptr %argument) {
-  call void %function(ptr %argument)
-  ret void
-}
-
-define void @fork(ptr %table, ptr %function, ptr %argument, i32 %threads) {
-  %push_slot = getelementptr ptr, ptr %table, i64 1
-  %fork_slot = getelementptr ptr, ptr %table, i64 2
-  %number = load ptr, ptr %table, align 8
-  %push = load ptr, ptr %push_slot, align 8
-  %fork = load ptr, ptr %fork_slot, align 8
-  %me = call i32 %number(ptr @place)
-  call void %push(ptr @place, i32 %me, i32 %threads)
-  call void (ptr, i32, ptr, ...) %fork(ptr @place, i32 2, ptr @region, ptr %function, ptr %argument)
-  ret void
-}
-"""
 _KMPC = "__kmpc_global_thread_num", "__kmpc_push_num_threads", "__kmpc_fork_call"
 
 
@@ -70,12 +46,17 @@ class Runtime:
 
 @functools.cache
 def torch_runtime() -> Runtime | str:
-    """The runtime that torch is bound to, or the reason why there is none to be used."""
+    """The runtime that torch is bound to, or the reason why it cannot be used."""
+    return find_runtime(torch.__config__.parallel_info())
+
+
+def find_runtime(parallel_info: str, is_torchs: Callable[[ctypes.CDLL], bool] | None = None) -> Runtime | str:
+    """The same, for what torch says about itself."""
     if not hasattr(os, "RTLD_NOLOAD"):
         return "the runtime of a loaded library cannot be looked up on this system"
-    if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
+    if "ATen parallel backend: OpenMP" not in parallel_info:
         return "this build of torch does not use OpenMP"
-    library = next(filter(_is_torchs, _candidates()), None)
+    library = next(filter(is_torchs or _is_torchs, _candidates()), None)
     if library is None:
         return "the OpenMP runtime of torch was not found among the loaded libraries"
     return _runtime(library)
@@ -123,11 +104,11 @@ def _gomp_parallel(library: ctypes.CDLL) -> Parallel | None:
 
 
 def _kmpc_parallel(library: ctypes.CDLL) -> Parallel | None:
-    """The entry point of LLVM's runtime."""
+    """The entry points of LLVM's runtime: the number of threads is set by a call of its own (`openmp_fork.ll`)."""
     if not all(hasattr(library, name) for name in _KMPC):
         return None
     table = array("q", (_address(library, name) for name in _KMPC))
-    code, address = load(_FORK), ctypes.c_void_p
+    code, address = load(read_ir(__package__, "openmp_fork.ll").text), ctypes.c_void_p
     fork, start = code.function("fork", address, address, address, ctypes.c_int32), table.buffer_info()[0]
 
     def parallel(region: int, argument: int, threads: int, _flags: int, _keep: object = (code, table)) -> None:

@@ -1,4 +1,4 @@
-"""Threads of our own, for where torch's cannot be had: started when they are first needed."""
+"""A thread pool, for where torch's threads cannot be used; threads start when they are first needed."""
 
 from __future__ import annotations
 
@@ -7,58 +7,69 @@ from array import array
 
 import torch
 
-from throughtime.native.threads.calls import ARRIVED, COUNT, Threads, calls_at_once
-from throughtime.native.threads.mailbox import ASLEEP, BOX, waiting
+from throughtime.native.threads.calls import ARRIVED, COUNT, Threads, concurrent_calls
+from throughtime.native.threads.mailbox import MAILBOX_WORDS, PARKED, MailboxCode, mailbox_code
 
 
-class _Worker:
-    """A thread, the mailbox it looks into, and the lock it sleeps on when there is nothing in it."""
+class Worker:
+    """A thread, the mailbox it serves, and the lock it parks on when nothing is posted."""
 
-    def __init__(self, name: str) -> None:
-        self._box = array("q", [ASLEEP, *[0] * (BOX - 1)])
-        # A plain lock: those that are written in Python do not stand an interruption.
+    def __init__(self, name: str, code: MailboxCode) -> None:
+        self._box = array("q", [PARKED, *[0] * (MAILBOX_WORDS - 1)])
+        # A plain lock: locks written in Python are not safe against interruption by a signal.
         self._bell = threading.Lock()
         self._bell.acquire()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._code = code
+        threading.Thread(target=self.serve, name=name, daemon=True).start()
+
+    @property
+    def is_parked(self) -> bool:
+        return self._box[0] == PARKED
 
     def wake(self) -> int:
-        """The address of the mailbox, into which it will soon look if it does not now."""
-        if self._box[0] == ASLEEP and self._bell.locked():
+        """The address of the mailbox; the thread serves it, or is about to."""
+        if self.is_parked and self._bell.locked():
             self._bell.release()
         return self._box.buffer_info()[0]
 
-    def _work(self) -> None:
+    def serve(self) -> None:
         box = self._box.buffer_info()[0]
         while True:
             self._bell.acquire()
-            waiting().serve(box)
+            self._code.serve(box)
 
 
 class Pool(Threads):
-    """As many workers as were ever needed at once; one caller has them at a time.
+    """As many workers as were ever needed at the same time; one caller uses them at a time.
 
-    The calling thread is the first. What a worker has not begun with when that is done, or if all are busy for another
-    caller, it does itself, in order.
+    The calling thread is the first. It runs the shares that workers have not begun when its own is done, and all of
+    them, in order, while another caller has the workers.
     """
 
-    def __init__(self) -> None:
-        self.workers: list[_Worker] = []
+    def __init__(self, worker: type[Worker] = Worker, code: MailboxCode | None = None) -> None:
+        self.workers: list[Worker] = []
         self.lock = threading.Lock()
+        self._worker, self._own_code = worker, code
+
+    @property
+    def _code(self) -> MailboxCode:
+        return self._own_code or mailbox_code()
 
     def call_all(self, work: array[int], useful: int) -> None:
+        code = self._code
         if useful < 2 or self.lock.locked():
-            waiting().alone(work.buffer_info()[0], useful)
+            code.run_serially(work.buffer_info()[0], useful)
             return
         with self.lock:
             while len(self.workers) < useful - 1:
-                self.workers.append(_Worker(f"throughtime-{len(self.workers)}"))
+                self.workers.append(self._worker(f"throughtime-{len(self.workers)}", code))
             boxes = [worker.wake() for worker in self.workers[: useful - 1]]
-            waiting().together(work.buffer_info()[0], boxes)
+            code.run(work.buffer_info()[0], boxes)
 
-    def run_at_once(self, calls: array[int]) -> bool:
+    def run_concurrently(self, calls: array[int]) -> bool:
         count = calls[COUNT]
         if count > torch.get_num_threads() or self.lock.locked():
             return False
-        at_once = calls_at_once(calls)
-        self.call_all(at_once, count)
-        return at_once[ARRIVED] == count
+        concurrent = concurrent_calls(calls)
+        self.call_all(concurrent, count)
+        return concurrent[ARRIVED] == count

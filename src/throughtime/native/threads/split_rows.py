@@ -10,7 +10,7 @@ STEP_COST = 1.0
 
 
 def cut_rows(lengths: list[int], count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of rows, none of them empty, for rows that live so many steps, the longest first."""
+    """At most `count` ranges of rows, none of them empty, for rows of these lengths, the longest first."""
     rows = bisect.bisect_left(lengths, True, key=lambda length: length <= 0)
     count = min(count, rows)
     if count <= 1:
@@ -31,7 +31,7 @@ def _cut(lengths: list[int], total: list[int], start: int, stop: int, count: int
         return (total[place] - total[start]) / left + STEP_COST * lengths[start]
 
     def after(place: int) -> float:
-        # A shard walks all steps of its first row, which is its longest.
+        # A shard runs all steps of its first row, which is its longest.
         return (total[stop] - total[place]) / right + STEP_COST * lengths[place]
 
     # The one grows from place to place, the other falls. At least as many rows on each side as shards.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,14 +46,14 @@ class NativeModule:
         # Every object has a linker of its own: a lock inside of it is not held in a forked child by another thread.
         self._linker = binding.create_lljit_compiler(_new_machine(), use_jit_link=True)
         self._code = binding.JITLibraryBuilder().add_object_img(code).link(self._linker, _LIBRARY)
-        self._functions: dict[str, Any] = {}
+        self._trackers: dict[str, Mapping[str, int]] = {}
 
     def address(self, name: str) -> int:
-        if name not in self._functions:
-            self._functions[name] = self._linker.lookup(_LIBRARY, name)
-        return int(self._functions[name][name])
+        if name not in self._trackers:
+            self._trackers[name] = self._linker.lookup(_LIBRARY, name)
+        return int(self._trackers[name][name])
 
-    def function(self, name: str, *arguments: Any) -> Callable[..., None]:
+    def function(self, name: str, *arguments: type) -> Callable[..., None]:
         """A function that returns nothing; calling it lets go of Python's lock."""
         call: Callable[..., None] = ctypes.CFUNCTYPE(None, *arguments)(self.address(name))
         call.library = self  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Modules of assembly to functions, and those that all kernels share: products, one for each dtype."""
+"""Compiles modules of LLVM IR into functions; and the GEMM that all kernels share, one for each dtype."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import torch
 
 from throughtime.native.gemm.micro_kernel import product_module
 from throughtime.native.toolchain import llvm
-from throughtime.native.toolchain.object_cache import cached
+from throughtime.native.toolchain.object_cache import ObjectCache, cache_directory
 
 ELEMENTS = {torch.float32: "float", torch.float64: "double"}
 
 
-def load(assembly: str) -> llvm.NativeModule:
-    """The functions of a module of LLVM assembly; its object code may come from disk."""
-    host = llvm.host()
-    parts = (assembly, llvm.CODE_VERSION, llvm.version(), host.cpu, host.features)
-    return llvm.NativeModule(cached(parts, lambda: llvm.compile_assembly(assembly)))
+def load(assembly: str, cache: ObjectCache | None = None) -> llvm.NativeModule:
+    """The functions of a module of LLVM IR; its object code comes from disk if it is there."""
+    cache = cache or ObjectCache(cache_directory())
+    parts = cache_key(assembly, llvm.CODE_VERSION, llvm.version(), llvm.host())
+    return llvm.NativeModule(cache.get(parts, lambda: llvm.compile_assembly(assembly)))
+
+
+def cache_key(assembly: str, code_version: str, compiler: str, host: llvm.Host) -> tuple[str, ...]:
+    """Everything that decides the object code of a module."""
+    return assembly, code_version, compiler, host.cpu, host.features
 
 
 def product_address(dtype: torch.dtype, host: llvm.Host) -> int:

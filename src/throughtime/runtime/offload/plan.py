@@ -26,11 +26,9 @@ from throughtime.compiler import Node, Program, Value
 from throughtime.compiler.ir.costs import product_flops
 from throughtime.layout.step_layout import StepLayout
 from throughtime.layout.time_chunks import first_steps
+from throughtime.runtime.offload.policy import offload_policy
 from throughtime.runtime.offload.recompute import Recompute, light_ones
 from throughtime.runtime.offload.transfers import OffloadQueue, is_apart, prefetch, settle
-
-BLOCK_BYTES = 384 * 2**20
-"""What the backward pass needs of a block, at most: three of them are on the device at a time."""
 
 ENOUGH_BYTES = 192 * 2**20
 """And at least, if there is as much: enough steps for the host to stay ahead of the device, and for the full speed of
@@ -39,9 +37,6 @@ the bus."""
 ENOUGH_BLOCKS = 16
 """Between these limits, the number of chunks if the PCIe link is slower: it is idle while the first one is computed."""
 
-RESIDENT_BYTES = 256 * 2**20
-"""The last block stays on the device, and those before it as long as they need less than this together: they are needed
-first, when nothing could be back yet."""
 
 RELIED_ON = 0.88
 """How much of that is planned with: estimates of kernels are a little high, and who waits for the bus loses more than
@@ -117,21 +112,24 @@ class OffloadPlanner:
 
     def plan(self, steps: StepLayout, most: int | None, device: torch.device) -> OffloadedChunks | None:
         """The chunks of an unroll, of at `most` this number of steps; None if all saved values can stay resident."""
-        smallest = min(BLOCK_BYTES, ENOUGH_BYTES)
-        small = steps.total * self.row_bytes <= RESIDENT_BYTES + smallest
+        policy = offload_policy.value
+        smallest = min(policy.block, ENOUGH_BYTES)
+        small = steps.total * self.row_bytes <= policy.resident + smallest
         if small or steps.row_stride != 1 or not is_apart(device) or _is_captured(device):
             return None
-        share = self.share_sent(steps.total / len(steps.counts), device)
-        nbytes = (
-            min(BLOCK_BYTES, max(smallest, steps.total * self.row_bytes // ENOUGH_BLOCKS)) if share < 1 else smallest
-        )
+        share = policy.share_sent
+        if share is None:
+            share = self.share_sent(steps.total / len(steps.counts), device)
+        nbytes = smallest
+        if share < 1:
+            nbytes = min(policy.block, max(smallest, steps.total * self.row_bytes // ENOUGH_BLOCKS))
         # A power of two, as the allocator of pinned memory rounds up to one.
         rows = 1 << max(0, (nbytes // self.row_bytes).bit_length() - 1)
         firsts = first_steps(steps.counts, most_steps=most, most_rows=rows)
         resident, held = len(firsts) - 1, sum(steps.counts[firsts[-1] :])
         for first, last in reversed(list(itertools.pairwise(firsts))):
             held += sum(steps.counts[first:last])
-            if held * self.row_bytes > RESIDENT_BYTES:
+            if held * self.row_bytes > policy.resident:
                 break
             resident -= 1
         return OffloadedChunks(self, device, firsts, resident, share, is_dense=steps.is_full)

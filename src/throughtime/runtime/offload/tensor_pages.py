@@ -22,16 +22,8 @@ from throughtime import _pytree
 from throughtime._pytree import Nest
 from throughtime._tensors import is_lazy, records_gradients
 from throughtime._torch_internals import foreach_copy_
+from throughtime.runtime.offload.policy import offload_policy
 from throughtime.runtime.offload.transfers import is_apart
-
-PAGE_BYTES = 8 * 2**20
-"""The size of a copy: large enough for the full bandwidth, small compared with what is offloaded."""
-
-WINDOW_BYTES = 64 * 2**20
-"""Bytes in flight in either direction: fewer would slow the copies down, more only cost memory."""
-
-SMALLEST_BYTES = 2**10
-"""Tensors below this stay on the GPU: handling them costs more than they do."""
 
 LONG_LIVED_PAGES = 8
 """Memory still in use this number of pages after it was first sent outlives the loop: sending it frees nothing."""
@@ -68,14 +60,14 @@ def _swap_to_host(swap: PagedOffload) -> Iterator[None]:
 class _Page:
     """Saved tensors that are copied together: gathered on the device, then on the host, then for a while on both."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, arrived: torch.cuda.Event) -> None:
         self.position = position
         self.nbytes = 0
         self.gathered: list[Tensor] = []
         self.saved: list[_Saved] = []
         self.on_device: Tensor | None = None
         self.on_host: Tensor | None = None
-        self.arrived = torch.cuda.Event()
+        self.arrived = arrived
         self.brought = False
         # The stream that already waits for the copy, so that it waits once and not for every tensor.
         self.awaited_by: int | None = None
@@ -109,8 +101,18 @@ class _Saved:
         return buffer.view(self.dtype).as_strided(self.shape, self.strides, self.start)
 
 
-def _pinned(nbytes: int) -> Tensor:
-    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+class CudaStreams:
+    """The streams, events and pinned memory of CUDA, as far as pages need them."""
+
+    stream, event, current = torch.cuda.Stream, torch.cuda.Event, staticmethod(torch.cuda.current_stream)
+    running = staticmethod(torch.cuda.stream)
+
+    def pinned(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def record(self, tensor: Tensor, stream: torch.cuda.Stream) -> None:
+        """Do not reuse the memory of a tensor before a stream is done with it."""
+        tensor.record_stream(stream)
 
 
 def _row_major(shape: torch.Size) -> tuple[int, ...]:
@@ -125,10 +127,10 @@ def _row_major(shape: torch.Size) -> tuple[int, ...]:
 class PagedOffload:
     """The saved tensors of one loop in pinned host memory."""
 
-    def __init__(self, device: torch.device, resident: Iterable[Tensor]) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, resident: Iterable[Tensor], cuda: Any = None) -> None:
+        self._device, self._cuda = device, cuda or CudaStreams()
         self._resident = {tensor.untyped_storage().data_ptr() for tensor in resident if not is_lazy(tensor)}
-        self._stream = torch.cuda.Stream(device)
+        self._stream = self._cuda.stream(device)
         self._pages: list[_Page] = []
         self._open: _Page | None = None
         # A tensor saved twice, say by a sigmoid and by the product after it, is gathered once.
@@ -176,7 +178,7 @@ class PagedOffload:
             self._ahead = page.position - 1
         self._prefetch()
         assert page.on_device is not None
-        compute = torch.cuda.current_stream(self._device)
+        compute = self._cuda.current(self._device)
         if page.awaited_by != compute.stream_id:
             compute.wait_event(page.arrived)
             page.awaited_by = compute.stream_id
@@ -190,7 +192,7 @@ class PagedOffload:
         return (
             tensor.device == self._device
             and tensor.layout == torch.strided
-            and tensor.numel() * tensor.element_size() >= SMALLEST_BYTES
+            and tensor.numel() * tensor.element_size() >= offload_policy.value.smallest_tensor
             and tensor.untyped_storage().data_ptr() not in self._resident
         )
 
@@ -205,10 +207,10 @@ class PagedOffload:
 
     def _page_with_room(self, nbytes: int) -> _Page:
         """The open page, if the tensor still fits, or the next; a tensor larger than a page has one of its own."""
-        if self._open is not None and self._open.nbytes + nbytes > PAGE_BYTES:
+        if self._open is not None and self._open.nbytes + nbytes > offload_policy.value.page:
             self._send_page()
         if self._open is None:
-            self._open = _Page(len(self._pages))
+            self._open = _Page(len(self._pages), self._cuda.event())
             self._pages.append(self._open)
         return self._open
 
@@ -222,14 +224,14 @@ class PagedOffload:
         with torch.no_grad():
             foreach_copy_([saved.view(page.on_device) for saved in page.saved], page.gathered)
         page.gathered = []
-        page.on_host = _pinned(page.nbytes)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        page.on_host = self._cuda.pinned(page.nbytes)
+        self._stream.wait_stream(self._cuda.current(self._device))
+        with self._cuda.running(self._stream):
             page.on_host.copy_(page.on_device, non_blocking=True)
             page.arrived.record(self._stream)
         self._sending.append(page)
         self._sending_bytes += page.nbytes
-        self._free(WINDOW_BYTES)
+        self._free(offload_policy.value.window)
 
     def _free(self, allowed_bytes: int) -> None:
         """Free pages that have been copied; wait for some if more than `allowed_bytes` are in flight."""
@@ -242,7 +244,7 @@ class PagedOffload:
     def _fetch_page(self, page: _Page) -> None:
         """Start the copy of a page back to the device."""
         assert page.on_host is not None
-        with torch.cuda.stream(self._stream):
+        with self._cuda.running(self._stream):
             page.on_device = page.on_host.to(self._device, non_blocking=True)
             page.arrived.record(self._stream)
         page.brought, page.awaited_by = True, None
@@ -253,7 +255,7 @@ class PagedOffload:
         while self._ahead >= 0:
             page = self._pages[self._ahead]
             if page.on_device is None:
-                if self._fetched_bytes + page.nbytes > WINDOW_BYTES:
+                if self._fetched_bytes + page.nbytes > offload_policy.value.window:
                     return
                 self._fetch_page(page)
             self._ahead -= 1
@@ -262,15 +264,15 @@ class PagedOffload:
         """Free a page that the backward pass has read; a later pass over the same graph can fetch it again."""
         assert page.on_device is not None
         # It was allocated on the side stream, which must not reuse it before the compute stream is done with it.
-        page.on_device.record_stream(compute)
+        self._cuda.record(page.on_device, compute)
         page.on_device, page.brought, page.asked = None, False, 0
         self._fetched_bytes -= page.nbytes
-        # The host runs ahead of the GPU, and memory that queued work reads cannot be reused: wait for some of it.
-        done = torch.cuda.Event()
+        # The host runs ahead of the card, and memory in use by work not yet done cannot be reused: wait for some of it.
+        done = self._cuda.event()
         done.record(compute)
         self._used.append((done, page.nbytes))
         self._used_bytes += page.nbytes
-        while self._used_bytes > WINDOW_BYTES:
+        while self._used_bytes > offload_policy.value.window:
             event, nbytes = self._used.popleft()
             event.synchronize()
             self._used_bytes -= nbytes

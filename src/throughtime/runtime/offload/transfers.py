@@ -15,13 +15,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from throughtime.runtime.offload.policy import offload_policy
+
 IN_FLIGHT = 2
 """Chunks in flight while another one is computed: one being copied, and one queued so that the link is never idle."""
 
 
 def is_apart(device: torch.device) -> bool:
     """Whether a device has memory of its own: otherwise offloading saves nothing."""
-    return device.type == "cuda"
+    return offload_policy.value.is_apart(device)
 
 
 class _TransferStream:
@@ -68,8 +70,14 @@ class _TransferStream:
             self._stream.synchronize()
 
 
-@lru_cache
 def _transfers(device: torch.device) -> _TransferStream:
+    make = offload_policy.value.make_bus
+    stream: _TransferStream = _stream_of(device) if make is None else make(device)
+    return stream
+
+
+@lru_cache
+def _stream_of(device: torch.device) -> _TransferStream:
     """One for each device: copies are in order, so a copy back follows the copy out."""
     return _TransferStream(device)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from throughtime import _pytree
 from throughtime._errors import check_flag, problem
 from throughtime._pytree import Nest
-from throughtime._torch_internals import is_exporting
+from throughtime._torch_internals import constant_in_graphs, is_exporting
 from throughtime.cells._base import RNNCell, check_cell, find_cell
 from throughtime.runtime.offload.transfers import is_apart
 from throughtime.unroll._arguments import (
@@ -64,7 +64,7 @@ def _is_plain(inputs: Nest) -> bool:
     return type(inputs) in (tuple, list, dict) and all(_is_plain(part) for part in _pytree.children(inputs))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def _note_scope(number: int, scope: str) -> bool:
     """Not traced by torch.compile, which would compile a cell again after its name has changed."""
     note_scope(find_cell(number), scope)

@@ -1,4 +1,4 @@
-"""The whole kernel as LLVM assembly: a walk through the steps of one shard of rows, stage after stage."""
+"""The whole kernel as LLVM IR: the steps of one shard of rows, stage after stage."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from throughtime.backends.cpu.plan.scratch_layout import Region, make_layout
 from throughtime.compiler.ir.loop_ir import Ahead, LoopProgram, Matrix, Op, Row
 from throughtime.native.gemm.micro_kernel import PANEL_VECTORS
 from throughtime.native.gemm.pack_panels import pack_all
-from throughtime.native.threads.barrier import MEETING, Participant
-from throughtime.native.threads.prefetch_ring import RELAY, RING_SLOTS
+from throughtime.native.threads.barrier import BARRIER_IR, Participant
+from throughtime.native.threads.prefetch_ring import RING_IR, RING_SLOTS
 from throughtime.native.toolchain.llvm import Host
 from throughtime.native.toolchain.llvm_builder import SIZES, Builder, LlvmValue, integer, module
 
 HEADER = (
     "active", "offset", "first", "last", "row_first", "row_last", "row_stride", "origin", "block", "less",
-    "block_rows", "scratch", "rooms", "room_bytes", "relay", "assists", "member", "members", "meeting",
+    "block_rows", "scratch", "slots", "slot_bytes", "ring", "produces", "member", "members", "barrier",
     "product_f32", "product_f64",
 )  # fmt: skip
 """The head of a frame: one 64-bit number or address each. The addresses of the arguments follow, kind by kind.
 
-`block` is the number of steps that are prepared at a time, so many `less` the first time, and `block_rows` how many
-rows they have at most. They are prepared in one room after another, `room_bytes` apart: 0 if there is one. Without a
-`relay` the walk prepares them all; with one there is another frame for whoever `assists`. Of several `members` that
-walk side by side each has a frame; they come to one `meeting`.
+The work ahead of the loop is computed for `block` steps at a time, `less` fewer the first time, with at most
+`block_rows` rows, in one of the `slots`, `slot_bytes` apart: 0 if there is one. Without a `ring` the loop computes
+every block; with one there is a second frame for the thread that `produces` blocks. Each of several cooperative
+`members` has a frame of its own; they share a `barrier`.
 """
-_ADDRESSES = frozenset({"active", "offset", "scratch", "rooms", "relay", "meeting", "product_f32", "product_f64"})
+_ADDRESSES = frozenset({"active", "offset", "scratch", "slots", "ring", "barrier", "product_f32", "product_f64"})
 FETCHED_BYTES = 1 << 16
 """What a shard may ask for ahead of the next step; with more nothing was gained."""
 ARGUMENTS = ("stream", "lagged", "initial", "constant", "matrix", "carried", "stored")
@@ -47,18 +47,22 @@ def slots(program: LoopProgram) -> dict[tuple[str, int], int]:
     return {key: len(HEADER) + place for place, key in enumerate(keys)}
 
 
-def emit_kernel(plan: KernelPlan, host: Host, *, joint: bool = False) -> str:
-    """The module with the function `loop`, which takes the address of a frame; for a `joint` walk if that is wanted."""
-    functions = [_TimeLoop(plan, host, joint=joint).write()]
+def emit_kernel(plan: KernelPlan, host: Host, *, cooperative: bool = False) -> str:
+    """The module with the function `loop`, which takes the address of a frame; for `cooperative` threads if wanted."""
+    functions = [_TimeLoop(plan, host, cooperative=cooperative).write()]
     if plan.ahead is not None:
-        functions.append(_Preparation(plan, plan.ahead, host, joint=joint).write())
-    if joint:
-        return module(functions, globals_=[MEETING])
-    return module(functions) if plan.ahead is None else module([*functions, pack_all("internal ")], globals_=[RELAY])
+        functions.append(_Preparation(plan, plan.ahead, host, cooperative=cooperative).write())
+    if cooperative:
+        return module(functions, globals_=[BARRIER_IR.definitions])
+    return (
+        module(functions)
+        if plan.ahead is None
+        else module([*functions, pack_all("internal ")], globals_=[RING_IR.definitions])
+    )
 
 
 class _Stages:
-    """The stages of one plan, on rows of arrays; of a joint walk the part of one `member`."""
+    """The stages of one plan, on rows of arrays; the part of one `member` if several threads cooperate."""
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class _Stages:
         self.rows, self.member = RowWriter(b, plan, host), member
 
     def emit(self, arrays: Arrays, rows: LlvmValue, back: LlvmValue) -> None:
-        """All stages for so many rows; products of few rows walk `back` if that is not 0."""
+        """All stages for some rows; GEMMs of few rows run from the last panel to the first if `back` is not 0."""
         for stage in self.plan.stages:
             if isinstance(stage, ProductStage):
                 for op in stage.ops:
@@ -83,7 +87,7 @@ class _Stages:
             else:
                 self._rows_of_member(self.member, stage, arrays, rows)
             if self.member is not None:
-                self.member.meet()
+                self.member.wait()
 
     def _rows_of_member(self, member: Participant, stage: RowStage, arrays: Arrays, rows: LlvmValue) -> None:
         first, last = member.part(rows)
@@ -161,11 +165,11 @@ class _Product(NamedTuple):
 class _Function:
     """A function of the kernel, which finds its arguments in a frame."""
 
-    def __init__(self, plan: KernelPlan, host: Host, builder: Builder, *, joint: bool) -> None:
+    def __init__(self, plan: KernelPlan, host: Host, builder: Builder, *, cooperative: bool) -> None:
         self.program, self.layout = plan.program, make_layout(plan)
         self.b, self.frame = builder, builder.parameters["frame"]
         self.header = builder.arguments(self.frame, HEADER, _ADDRESSES)
-        self.member = Participant(builder, self.header) if joint else None
+        self.member = Participant(builder, self.header) if cooperative else None
         places = slots(plan.program)
         self.bases = {key: builder.load("ptr", builder.advance(self.frame, place, 8)) for key, place in places.items()}
         # What the plan of the loop does not own is for what runs ahead of it.
@@ -181,7 +185,7 @@ class _Function:
         return self.b.binary("sub", self.header["last"], self.header["first"])
 
     def step_of(self, number: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
-        """The step that comes at this place of the walk, and how many rows of the shard are alive then."""
+        """The step at this place of the loop, and the number of rows of the shard that are active in it."""
         b, head = self.b, self.header
         if self.program.reverse:
             step = b.binary("sub", b.binary("sub", head["last"], integer(1)), number)
@@ -192,7 +196,7 @@ class _Function:
         return step, b.binary("sub", last, head["row_first"])
 
     def steps_of(self, block: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
-        """The place in the walk where a block begins, and how many steps it has."""
+        """The place in the loop where a block begins, and the number of its steps."""
         b, most = self.b, self.header["block"]
         early = b.binary("sub", b.binary("mul", block, most), self.header["less"])
         start, stop = b.intrinsic("smax", early, integer(0)), b.binary("add", early, most)
@@ -226,19 +230,19 @@ class _Function:
                 place = b.advance(place, self.member.room_for, size)
         return arrays
 
-    def room_of(self, block: LlvmValue) -> Arrays:
+    def slot_of(self, block: LlvmValue) -> Arrays:
         """The arrays in the room of a block."""
         b, head = self.b, self.header
         number = b.binary("and", block, integer(RING_SLOTS - 1))
-        room = b.advance(head["rooms"], b.binary("mul", number, head["room_bytes"]))
+        room = b.advance(head["slots"], b.binary("mul", number, head["slot_bytes"]))
         return self.divide(self.layout.block, room, head["block_rows"])
 
 
 class _TimeLoop(_Function):
     """Writes the function `loop`: through all steps of a shard."""
 
-    def __init__(self, plan: KernelPlan, host: Host, *, joint: bool) -> None:
-        super().__init__(plan, host, Builder("loop", [("frame", "ptr noalias")]), joint=joint)
+    def __init__(self, plan: KernelPlan, host: Host, *, cooperative: bool) -> None:
+        super().__init__(plan, host, Builder("loop", [("frame", "ptr noalias")]), cooperative=cooperative)
         b, program = self.b, self.program
         self.stages = _Stages(b, plan, host, self.given("matrix", 0, len(program.matrices)), self.header, self.member)
         rows = b.binary("sub", self.header["row_last"], self.header["row_first"])
@@ -263,45 +267,45 @@ class _TimeLoop(_Function):
         return b
 
     def _blocks(self, ahead: Ahead, blocks: LlvmValue) -> None:
-        """Some steps at a time, as they are prepared; or prepare them for another who walks."""
-        b, relay = self.b, self.header["relay"]
+        """The loop in blocks of steps; or, in the thread that produces, the work ahead of it."""
+        b, ring = self.b, self.header["ring"]
         if self.member is not None:
-            self._walk(ahead, blocks, LlvmValue("i1", "false"))
+            self._run_blocks(ahead, blocks, LlvmValue("i1", "false"))
             return
-        walks = b.compare("eq", self.header["assists"], integer(0))
-        with b.when(walks):
-            assisted = b.compare("ne", relay, LlvmValue("ptr", "null"))
-            with b.when(assisted):
-                b.void(f"call void @pack_own({relay})")
-                b.void(f"call void @begin_blocks({self.frame}, {relay})")
-            self._walk(ahead, blocks, assisted)
-        with b.when(b.negated(walks)):
-            b.void(f"call void @assist({self.frame}, {relay}, {blocks})")
+        consumes = b.compare("eq", self.header["produces"], integer(0))
+        with b.when(consumes):
+            prefetched = b.compare("ne", ring, LlvmValue("ptr", "null"))
+            with b.when(prefetched):
+                b.void(f"call void @ring_pack_loop_matrices({ring})")
+                b.void(f"call void @ring_begin({self.frame}, {ring})")
+            self._run_blocks(ahead, blocks, prefetched)
+        with b.when(b.negated(consumes)):
+            b.void(f"call void @ring_produce({self.frame}, {ring}, {blocks})")
 
-    def _walk(self, ahead: Ahead, blocks: LlvmValue, assisted: LlvmValue) -> None:
-        b, relay = self.b, self.header["relay"]
+    def _run_blocks(self, ahead: Ahead, blocks: LlvmValue, prefetched: LlvmValue) -> None:
+        b, ring = self.b, self.header["ring"]
         with b.loop(blocks, stem="block") as (block, _):
             if self.member is not None:
                 b.void(f"call void @prepare({self.frame}, {block.index})")
-                self.member.leave()
+                self.member.leave_if_dropped()
             else:
-                with b.when(b.let("i1", f"call i1 @is_mine({relay}, {block.index})")):
+                with b.when(b.let("i1", f"call i1 @ring_claim({ring}, {block.index})")):
                     b.void(f"call void @prepare({self.frame}, {block.index})")
             start, steps = self.steps_of(block.index)
-            room = self.room_of(block.index)
+            slot = self.slot_of(block.index)
             with b.loop(steps, carry=[integer(0)], stem="step") as (counter, (place,)):
                 step, rows = self.step_of(b.binary("add", start, counter.index))
                 with b.when(b.compare("sgt", rows, integer(0))):
-                    self._emit_step(step, rows, self._fed_arrays(ahead, room, place))
+                    self._emit_step(step, rows, self._fed_arrays(ahead, slot, place))
                 following = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
                 if self.member is None:
                     more = b.compare("slt", b.binary("add", counter.index, integer(1)), steps)
-                    with b.when(b.binary("and", more, assisted)):
-                        self._fetch(self._fed_arrays(ahead, room, following))
+                    with b.when(b.binary("and", more, prefetched)):
+                        self._fetch(self._fed_arrays(ahead, slot, following))
                 counter.feed(place, following)
             if self.member is None:
-                with b.when(assisted):
-                    b.void(f"call void @leave_behind({relay}, {block.index})")
+                with b.when(prefetched):
+                    b.void(f"call void @ring_release({ring}, {block.index})")
 
     def _fetch(self, arrays: Arrays) -> None:
         """Ask for the first row of each array, which may be in the cache of another processor."""
@@ -351,7 +355,7 @@ class _TimeLoop(_Function):
         return b.binary("and", few, b.compare("ne", head["row_stride"], integer(1)))
 
     def _to_next(self, step: LlvmValue) -> LlvmValue:
-        """How many rows of a stream lie between a row of this step and that of the one that the walk comes to next."""
+        """The rows of a stream between a row of this step and the same row of the next step of the loop."""
         b, head = self.b, self.header
         if self.program.reverse:
             following = b.intrinsic("smax", b.binary("sub", step, integer(1)), head["first"])
@@ -374,28 +378,28 @@ class _TimeLoop(_Function):
 class _Preparation(_Function):
     """Writes the function `prepare`: what runs ahead of the loop, for a block of steps, their rows side by side."""
 
-    def __init__(self, plan: KernelPlan, ahead: KernelPlan, host: Host, *, joint: bool) -> None:
+    def __init__(self, plan: KernelPlan, ahead: KernelPlan, host: Host, *, cooperative: bool) -> None:
         parameters = [("frame", "ptr noalias"), ("number", "i64")]
-        super().__init__(plan, host, Builder("prepare", parameters, linkage="internal "), joint=joint)
+        super().__init__(plan, host, Builder("prepare", parameters, linkage="internal "), cooperative=cooperative)
         self.ahead, matrices = ahead.program, self.given("matrix", len(self.program.matrices))
         self.stages = _Stages(self.b, ahead, host, matrices, self.header, self.member)
 
     def write(self) -> Builder:
         b, number = self.b, self.b.parameters["number"]
-        arrays = self.room_of(number)
+        arrays = self.slot_of(number)
         arrays |= _constants(self.given("constant", len(self.program.constants)))
         start, steps = self.steps_of(number)
         with b.loop(steps, carry=[integer(0)], stem="gathered") as (gathered, (place,)):
             step, rows = self.step_of(b.binary("add", start, gathered.index))
             some = b.compare("sgt", rows, integer(0))
             if self.member is not None:
-                some = b.binary("and", some, self.member.takes_turn(gathered.index))
+                some = b.binary("and", some, self.member.has_turn(gathered.index))
             with b.when(some):
                 self._gather(arrays, step, place, rows)
             total = b.binary("add", place, b.intrinsic("smax", rows, integer(0)))
             gathered.feed(place, total)
         if self.member is not None:
-            self.member.meet()
+            self.member.wait()
         with b.when(b.compare("sgt", total, integer(0))):
             self.stages.emit(arrays, total, integer(0))
         return b

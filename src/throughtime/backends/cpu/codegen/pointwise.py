@@ -38,7 +38,7 @@ class Pointwise:
         self.math = VectorMath(builder)
 
     def number(self, op: Op, number: float, lanes: int) -> LlvmValue:
-        """A number as an operation takes it: in the dtype of the rows that it meets."""
+        """A number as an operation takes it: in the dtype of the rows beside it."""
         if op.kind.startswith("logical"):
             return constant(vector(lanes, "i1"), bool(number))
         dtype = op.result.dtype if op.kind == "where" else op.rows[0].dtype

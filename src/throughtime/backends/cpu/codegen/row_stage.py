@@ -260,7 +260,7 @@ class _RowStage:
         return registers[name]
 
     def _load(self, row: Row, column: LlvmValue, lanes: int, stride: int = 1) -> LlvmValue:
-        """So many columns of a row, side by side or with gaps; with a stride of 0, one of them in every lane."""
+        """Some columns of a row, contiguous or strided; with a stride of 0, one of them in every lane."""
         address = self._address(self.plan.read_place(row), row.dtype, column)
         element = MEMORY[row.dtype]
         if stride == 1 or lanes == 1:

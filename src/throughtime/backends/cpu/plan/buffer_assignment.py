@@ -103,7 +103,7 @@ def _in_register(schedule: Schedule, op: Op, row: Row, maker: Op) -> bool:
 
 
 def is_safe(graph: PlanGraph, schedule: Schedule, row: Row, target: Target) -> bool:
-    """Whether a carried value can be replaced where its new row is made: nobody reads the old one afterwards."""
+    """Whether a carried value can be replaced where its new row is made: no operation reads the old one afterwards."""
     before = graph.program.carried[target.index].before
     writes = [(op, graph.parts.get(op.result.name, ("", 0))[1]) for op in schedule.writers(row)]
     return _is_read_in_time(graph, schedule, before, writes)
@@ -147,7 +147,7 @@ def _reads_in_time(schedule: Schedule, reader: Op, read: Row, writer: Op, writte
     if reading[0] != writing[0]:
         return reading < writing
     if reader.kind == "product":
-        # Of threads that walk side by side one may be at the one product of a stage, another at the next.
+        # One cooperative thread may run one product of a stage while another runs the next.
         return False
     if read.width == 1:
         # One number is read before the first loop of its stage.

@@ -15,7 +15,7 @@ COPY = "copy"
 
 
 def columns_of(op: Op) -> int:
-    """How many columns an operation walks over."""
+    """The number of columns that an operation loops over."""
     return op.rows[0].width if op.kind in REDUCTIONS else op.result.width
 
 
@@ -107,14 +107,14 @@ def build_graph(program: LoopProgram) -> PlanGraph:
 
 def _needed(ops: list[Op], wanted: set[str], starts: dict[str, Row]) -> list[Op]:
     """Operations that lead to something wanted."""
-    kept: list[Op] = []
+    live: list[Op] = []
     wanted = set(wanted)
     for op in reversed(ops):
         name = op.result.name
         if name in wanted:
             wanted |= {row.name for row in op.rows} | ({starts[name].name} if name in starts else set())
-            kept.append(op)
-    return kept[::-1]
+            live.append(op)
+    return live[::-1]
 
 
 def _in_order(graph: PlanGraph, row: Row) -> Row:

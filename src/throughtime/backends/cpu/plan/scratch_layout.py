@@ -15,7 +15,7 @@ from throughtime.native.toolchain.llvm_builder import SIZES
 BLOCK_ROWS = 24
 """Rows that are enough for a product at full speed: where a step has fewer, some steps are prepared at a time."""
 Sizes = dict[tuple[str, int], int]
-"""The bytes of one row of each array. One that is called "local" has one row in all, for each who walks."""
+"""The bytes of one row of each array. One that is called "local" has one row in all for each cooperative thread."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Region:
     sizes: Sizes
 
     def bytes(self, rows: int, members: int = 1) -> int:
-        """What so many rows need, for so many threads that walk side by side."""
+        """The bytes for a number of rows and of cooperative threads."""
         return self._once * members + self._each * rows
 
     @cached_property
@@ -49,7 +49,7 @@ def make_layout(plan: KernelPlan) -> Layout:
     ahead = plan.ahead
     if ahead is None:
         return Layout(Region(_own(plan)), Region({}))
-    # What runs ahead reads rows that are gathered; what it stores is kept until the steps of the block are done.
+    # What runs ahead reads rows that are gathered; what it stores lives until the steps of the block are done.
     block = _own(ahead) | _sizes("stream", ahead.program.streams) | _sizes("stored", ahead.program.stored)
     return Layout(Region(_own(plan)), Region(block))
 

@@ -1,8 +1,7 @@
-"""Rows cut into shards: contiguous, of about equal cost.
+"""The estimated work of a program, and the pieces and halves of shards for work stealing.
 
-A shard is for one thread from the first step to the last. Where there is much to do its steps are cut into pieces:
-between two of them a thread that is slower than others, because somebody else wants its processor or because it is of a
-slower kind, can hand over half of its rows.
+A shard is a contiguous range of rows for one thread, from the first step to the last. With enough work its steps are
+cut into pieces: between two of them a slow thread can hand over half of its rows.
 """
 
 from __future__ import annotations
@@ -20,53 +19,25 @@ from throughtime.compiler.ir.costs import elements, multiply_adds
 from throughtime.compiler.ir.loop_ir import LoopProgram
 from throughtime.native.threads.split_rows import STEP_COST
 
-SHARD_NANOSECONDS = 20_000
-"""Work that is worth a thread of its own.
-
-A thread of torch's team costs some microseconds if it is awake, and tens of them on a virtual machine if it has to be
-woken up. A second one gets some work from two shards of this size on.
-"""
 PIECES = 24
-"""Of a shard whose rows may be divided on the way."""
-HELP_NANOSECONDS = 25_000
-"""Work ahead of a loop that another thread is asked to do."""
-PIECES_NANOSECONDS = 4e6
-RAGGED_PIECES_NANOSECONDS = 4e7
-"""Work that is worth cutting into pieces; where lengths differ, at every call anew, and only much of it is."""
-HALF_ROWS = 4
-"""A half of fewer rows is slow to multiply, and is not made."""
+"""Pieces of a shard."""
 HALVINGS = 2
-"""How often a shard can be divided."""
+"""How often a shard can be split."""
 
 
 def nanoseconds_of(program: LoopProgram) -> float:
-    """About how long one row takes for one step."""
+    """Estimated nanoseconds of a step for one row."""
     own = MULTIPLY_ADD_NANOSECONDS * multiply_adds(program) + ELEMENT_NANOSECONDS * elements(program)
     return own + (0.0 if program.ahead is None else nanoseconds_of(program.ahead.program))
 
 
-def useful_shards(nanoseconds: float) -> int:
-    """Into how many shards this much work is worth cutting."""
-    return max(1, int(nanoseconds / SHARD_NANOSECONDS))
-
-
-def is_worth_help(nanoseconds: float) -> bool:
-    """Whether another thread should do so much ahead of a loop."""
-    return nanoseconds >= HELP_NANOSECONDS
-
-
-def is_worth_pieces(nanoseconds: float, *, is_ragged: bool) -> bool:
-    """Whether so much work should go in pieces."""
-    return nanoseconds >= (RAGGED_PIECES_NANOSECONDS if is_ragged else PIECES_NANOSECONDS)
-
-
-def with_halves(shards: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Shards, then their halves and the halves of these, if they have rows enough; the first half of each, or 0."""
+def with_halves(shards: Sequence[tuple[int, int]], half_rows: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Shards, then their halves and the halves of these, none under `half_rows`; the first half of each, or 0."""
     ranges, firsts, whole = list(shards), list[int](), list(shards)
     for _ in range(HALVINGS):
         halves: list[tuple[int, int]] = []
         for start, stop in whole:
-            is_divided = stop - start >= 2 * HALF_ROWS
+            is_divided = stop - start >= 2 * half_rows
             firsts.append(len(ranges) + len(halves) if is_divided else 0)
             middle = (start + stop + 1) // 2
             halves += [(start, middle), (middle, stop)] if is_divided else []
@@ -76,9 +47,10 @@ def with_halves(shards: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]
 
 
 def cut_steps(active: NDArray[np.int64], start: int, stop: int, *, reverse: bool) -> array[int]:
-    """The pieces of a shard of rows, of about equal cost and in the order of the walk: two steps, from and up to.
+    """The pieces of a shard of rows, of about equal cost and in the order of the loop.
 
-    They have whole blocks of the steps that are prepared at a time: a block of few rows would be slow to multiply.
+    Each is its first step and the one after its last. A piece has whole blocks of the steps that are computed ahead: a
+    block of few rows would be slow to multiply.
     """
     block = max(1, BLOCK_ROWS // (stop - start))
     if active[-1] >= stop:
