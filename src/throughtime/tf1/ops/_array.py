@@ -79,12 +79,3 @@ def _pieces(value: GraphTensor, num: Any, axis: int) -> int:
 def unstack(value: Tensor, num: Static = None, axis: Static = 0) -> tuple[Tensor, ...]:
     """The parts of a tensor along an axis."""
     return torch.unbind(value, axis)
-
-
-@operation(
-    "reduce_sum", "math.reduce_sum", op_name="Sum", spellings={"reduction_indices": "axis", "keep_dims": "keepdims"}
-)
-def reduce_sum(input_tensor: Tensor, axis: Static = None, keepdims: Static = False) -> Tensor:
-    """The sum over axes, over all if `axis` is None."""
-    axes = list(range(input_tensor.ndim)) if axis is None else ints(axis)
-    return torch.sum(input_tensor, axes, bool(keepdims), dtype=input_tensor.dtype) if axes != [] else input_tensor
