@@ -69,9 +69,13 @@ def _needs_values(error: Exception) -> bool:
 
 def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     """With an input of unknown rank: what all ranks that the kernel takes have in common."""
-    found = [pair for rank in _RANKS_TO_TRY if (pair := _with_rank(op, rank)) is not None]
+    by_rank = {rank: pair for rank in _RANKS_TO_TRY if (pair := _with_rank(op, rank)) is not None}
+    found = list(by_rank.values())
     if not found:
         return _declared(op, dtypes)
+    if set(by_rank) == {0}:
+        # Probes of other ranks may have failed on their sizes alone.
+        return _declared(op, dtypes or [from_torch(first.dtype) for first, _ in found[0]])
     return [_common(pairs, place, dtypes) for place, pairs in enumerate(zip(*found, strict=False))]
 
 
