@@ -32,8 +32,12 @@ Choice = dict[tuple[int, int], int]
 """Sizes chosen for unknown dimensions, by input and axis, where the probe's own size does not fit the others."""
 
 
+# What unknown integers are in the two probes of a kernel that asks for their values: results that differ are unknown.
+_UNKNOWN_INTEGERS = ((1, 2), (0, 1))
+
+
 class _ProbeError(Exception):
-    pass
+    """A kernel failed on probes; the cause says why."""
 
 
 def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
@@ -44,8 +48,8 @@ def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
         return _without_rank(op, dtypes)
     first = _first_that_works(op)
     if isinstance(first, Exception):
-        if _needs_values(first):
-            return _declared(op, dtypes)
+        if _asks_for_values(first):
+            return _with_unknown_integers(op, dtypes)
         raise _shape_error(op, first) from first
     choice, result = first
     if not _depends_on_probe_size(op.inputs):
@@ -57,14 +61,26 @@ def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     return [_merge(*pair) for pair in zip(result, second, strict=True)]
 
 
+def _asks_for_values(error: Exception) -> bool:
+    """Whether a kernel failed because it needs the values of a probe."""
+    text = str(error)
+    return isinstance(error, RuntimeError | NotImplementedError) and ("meta tensor" in text or "no data" in text)
+
+
+def _with_unknown_integers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
+    """Run both probes with small integers in place of those that are not known; else the shape is unknown."""
+    for integers in _UNKNOWN_INTEGERS:
+        try:
+            first, second = (_run(op, which, {}, integers=integers[which]) for which in (0, 1))
+        except _ProbeError:
+            continue
+        return [(dtype, shape, None) for dtype, shape, _ in map(_merge, first, second)]
+    return _declared(op, dtypes)
+
+
 def _declared(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     first = op.inputs[0].dtype.base_dtype if op.inputs else float32
     return [(dtype, UNKNOWN, None) for dtype in dtypes or (first,)]
-
-
-def _needs_values(error: Exception) -> bool:
-    """Whether a kernel failed because it read the value of a probe: its shape is known when it runs."""
-    return isinstance(error, NotImplementedError | RuntimeError) and "meta" in str(error)
 
 
 def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
@@ -82,7 +98,8 @@ def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferre
 def _with_rank(op: Operation, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
     """The results of both probes if inputs of unknown rank have this one; None if the kernel does not take it."""
     try:
-        return list(zip(_run(op, 0, {}, rank), _run(op, 1, {}, rank), strict=True))
+        first, second = (_run(op, which, {}, rank, integers=which + 1) for which in (0, 1))
+        return list(zip(first, second, strict=True))
     except _ProbeError:
         return None
 
@@ -135,7 +152,9 @@ def _choices(inputs: Sequence[Tensor]) -> Iterator[Choice]:
                 yield dict(zip(places, sizes, strict=True))
 
 
-def _probe(tensor: Tensor, which: int, choice: Choice, place: int, rank: int | None) -> torch.Tensor:
+def _probe(
+    tensor: Tensor, which: int, choice: Choice, place: int, rank: int | None, integer: int | None
+) -> torch.Tensor:
     if tensor.host is not None:
         value: torch.Tensor = tensor.host[which]
         return value
@@ -144,6 +163,8 @@ def _probe(tensor: Tensor, which: int, choice: Choice, place: int, rank: int | N
         sizes = (None,) * (rank or 0)
     unknown = PROBE_SIZES[which]
     filled = [choice.get((place, axis), unknown) if size is None else size for axis, size in enumerate(sizes)]
+    if integer is not None and (tensor.dtype.is_integer or tensor.dtype.is_bool) and len(filled) < 2:
+        return torch.full(filled, integer, dtype=tensor.dtype.torch_dtype, device="cpu")
     return torch.empty(filled, dtype=tensor.dtype.torch_dtype, device="meta")
 
 
