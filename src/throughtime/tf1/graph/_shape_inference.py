@@ -168,9 +168,11 @@ def _probe(
     return torch.empty(filled, dtype=tensor.dtype.torch_dtype, device="meta")
 
 
-def _run(op: Operation, which: int, choice: Choice, rank: int | None = None) -> list[torch.Tensor]:
+def _run(
+    op: Operation, which: int, choice: Choice, rank: int | None = None, integers: int | None = None
+) -> list[torch.Tensor]:
     try:
-        probes = [_probe(tensor, which, choice, place, rank) for place, tensor in enumerate(op.inputs)]
+        probes = [_probe(tensor, which, choice, place, rank, integers) for place, tensor in enumerate(op.inputs)]
         with torch.no_grad(), torch.device("meta"):
             try:
                 result = op.kernel(*probes)
