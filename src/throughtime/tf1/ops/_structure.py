@@ -31,6 +31,7 @@ def takes_strings(kernel: Callable[..., Any]) -> Callable[..., Any]:
             else _selected(flat, result)
         )
 
+    moved.takes_strings = True  # type: ignore[attr-defined]
     return moved
 
 
