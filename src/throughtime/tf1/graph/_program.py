@@ -1,0 +1,257 @@
+"""Programs: the operations that some results need, in order, as one generated Python function.
+
+Session plans, the bodies of control flow and the steps of cells are all programs. A generated function keeps values in
+local variables, so a call costs the kernels and little else; a line of it is an operation, so an error finds its
+operation by the line number.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from throughtime.tf1._errors import InvalidArgumentError, OpError
+from throughtime.tf1.graph._operation import Operation, Tensor
+from throughtime.tf1.graph._user_line import describe_line
+
+_NUMBERS = itertools.count()
+GRADIENTS = "Gradients"
+
+
+@dataclass(frozen=True)
+class Program:
+    """`function(state, *inputs)` gives the outputs' values; `lines` has the operation of each line of it."""
+
+    function: Callable[..., list[Any]]
+    file: str
+    lines: dict[int, Operation]
+    stateful: bool
+    records: bool
+    source: str
+    random: bool = False
+
+    def __call__(self, state: Any, *inputs: Any) -> list[Any]:
+        """Run; errors name the operation and the user's line."""
+        try:
+            return self.function(state, *inputs)
+        except Exception as error:
+            op = self._failing(error.__traceback__)
+            if op is None:
+                raise
+            raise described(error, op) from error
+
+    def _failing(self, trace: TracebackType | None) -> Operation | None:
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self.file:
+                return self.lines.get(trace.tb_lineno)
+            trace = trace.tb_next
+        return None
+
+
+def described(error: Exception, op: Operation) -> Exception:
+    """A kernel's error as TensorFlow's, with the operation and the user's line."""
+    if isinstance(error, OpError):
+        if "(made at" not in error.message:
+            error.message += describe_line(op.line)
+        error.op = error.op or op
+        return error
+    if not isinstance(error, RuntimeError | IndexError | ValueError | TypeError) or isinstance(error, torch.OutOfMemoryError):
+        return error
+    if op.attrs.get("python"):
+        return error
+    text = f"{op.type} (op {op.name!r}) failed: {error}{describe_line(op.line)}"
+    return InvalidArgumentError(None, op, text)
+
+
+def compile_program(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor] = (),
+    targets: Iterable[Operation] = (),
+    device: torch.device | None = None,
+) -> Program:
+    """The program that computes `outputs` and runs `targets`, with the values of `inputs` given."""
+    order = _in_order(outputs, inputs, targets)
+    return _Writer(order, outputs, inputs, device).write()
+
+
+def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], targets: Iterable[Operation]) -> list[Operation]:
+    """The operations that are needed, each after what it needs, else in creation order."""
+    given = set(inputs)
+    stack = [*(tensor.op for tensor in outputs if tensor not in given), *targets]
+    needs: dict[Operation, set[Operation]] = {}
+    while stack:
+        op = stack.pop()
+        if op not in needs:
+            needs[op] = {*(tensor.op for tensor in op.inputs if tensor not in given), *op.control_inputs}
+            stack.extend(needs[op])
+    users: dict[Operation, list[Operation]] = {op: [] for op in needs}
+    for op, needed in needs.items():
+        for one in needed:
+            users[one].append(op)
+    waiting = {op: len(needed) for op, needed in needs.items()}
+    ready = [(op.number, id(op), op) for op, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    order: list[Operation] = []
+    while ready:
+        op = heapq.heappop(ready)[2]
+        order.append(op)
+        for user in users[op]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, (user.number, id(user), user))
+    if len(order) < len(needs):
+        raise ValueError("the graph has a cycle of control dependencies")
+    return order
+
+
+def variable_of(tensor: Tensor) -> Operation | None:
+    """The variable that `tensor` is the value of, if it is one's storage or its `read`."""
+    op = tensor.op
+    if op.type == "Identity" and op.inputs and op.name.endswith("/read"):
+        op = op.inputs[0].op
+    return op if op.type == "VariableV2" else None
+
+
+class _Writer:
+    """Writes the function, a line for an operation."""
+
+    def __init__(
+        self, order: list[Operation], outputs: Sequence[Tensor], inputs: Sequence[Tensor], device: torch.device | None
+    ):
+        self.order, self.outputs, self.inputs = order, outputs, inputs
+        self.device = device
+        self.slots: dict[Tensor, str] = {tensor: f"a{place}" for place, tensor in enumerate(inputs)}
+        self.scope: dict[str, Any] = {}
+        self.text: list[str] = []
+        self.lines: dict[int, Operation] = {}
+        self.dirty: dict[Operation, set[Tensor]] = {}
+        self.gradients = [op for op in order if op.type == GRADIENTS]
+        self.watched = {tensor for op in self.gradients for tensor in op.attrs["xs_of"](op)}
+        self.last_use = self._last_uses()
+
+    def write(self) -> Program:
+        arguments = "".join(f", {slot}" for slot in self.slots.values())
+        self.text.append(f"def run(state{arguments}):")
+        for tensor in self.inputs:
+            self._watch(tensor)
+        for op in self.order:
+            self._operation(op)
+        self._refresh(self.outputs)
+        results = "".join(f"{self.slots[tensor]}, " for tensor in self.outputs)
+        self.text.append(f"    return [{results}]")
+        return self._finish()
+
+    def _finish(self) -> Program:
+        source = "\n".join(self.text)
+        file = f"<tf1 program {next(_NUMBERS)}>"
+        exec(compile(source, file, "exec"), self.scope)
+        stateful = any(op.stateful for op in self.order)
+        random = any(op.attrs.get("random") for op in self.order)
+        return Program(self.scope["run"], file, self.lines, stateful, bool(self.gradients), source, random)
+
+    def _last_uses(self) -> dict[Operation, list[Tensor]]:
+        last = {tensor: op for op in self.order for tensor in op.inputs}
+        uses: dict[Operation, list[Tensor]] = {}
+        for tensor, op in last.items():
+            if tensor not in self.outputs and tensor.op.type != "Const":
+                uses.setdefault(op, []).append(tensor)
+        return uses
+
+    def _operation(self, op: Operation) -> None:
+        if op.type == "Const" and not any(tensor in self.slots for tensor in op.outputs):
+            self._constant(op)
+            return
+        self._refresh(op.inputs)
+        kernel = f"k{op.number}"
+        while kernel in self.scope:
+            kernel += "_"
+        self.scope[kernel] = self._kernel(op)
+        arguments = [*(["state"] if op.stateful else []), *(self.slots[tensor] for tensor in op.inputs)]
+        self._line(f"{self._targets(op)}{kernel}({', '.join(arguments)})", op)
+        for tensor in op.outputs:
+            self._watch(tensor)
+        if op.mutates is not None:
+            self.dirty[op.mutates] = {tensor for tensor in self.slots if variable_of(tensor) is op.mutates}
+        dead = [self.slots[tensor] for tensor in self.last_use.get(op, ())]
+        if dead:
+            self.text.append(f"    del {', '.join(dead)}")
+
+    def _kernel(self, op: Operation) -> Callable[..., Any]:
+        if op.type != GRADIENTS:
+            return op.kernel
+        place = self.gradients.index(op)
+        later = self.gradients[place + 1 :]
+        bound: Callable[..., Any] = op.attrs["bind"](retain=bool(later), again=_differentiated(op, later))
+        return bound
+
+    def _constant(self, op: Operation) -> None:
+        value = op.attrs["value"]
+        if self.device is not None and isinstance(value, torch.Tensor):
+            value = value.to(self.device)
+        slot = f"c{len(self.scope)}"
+        self.scope[slot] = value
+        self.slots[op.outputs[0]] = slot
+        if op.outputs[0] in self.watched:
+            self.slots[op.outputs[0]] = f"v{len(self.slots)}"
+            self._line(f"{self.slots[op.outputs[0]]} = {slot}", op)
+            self._watch(op.outputs[0])
+
+    def _targets(self, op: Operation) -> str:
+        if not op.outputs:
+            return ""
+        names = []
+        for tensor in op.outputs:
+            if tensor in self.slots:
+                names.append("_")  # it was fed
+            else:
+                self.slots[tensor] = f"v{len(self.slots)}"
+                names.append(self.slots[tensor])
+        if len(names) == 1:
+            return f"{names[0]}, = " if op.attrs.get("tuple") else f"{names[0]} = "
+        return f"{', '.join(names)} = "
+
+    def _refresh(self, tensors: Iterable[Tensor]) -> None:
+        """Read variables again that were written since."""
+        for tensor in tensors:
+            variable = variable_of(tensor)
+            if variable is None or tensor not in self.dirty.get(variable, ()):
+                continue
+            self.dirty[variable].discard(tensor)
+            reader = f"r{variable.number}"
+            self.scope[reader] = variable.kernel
+            self._line(f"{self.slots[tensor]} = {reader}(state)", variable)
+
+    def _watch(self, tensor: Tensor) -> None:
+        if tensor in self.watched:
+            self.scope["watch"] = _watch
+            slot = self.slots[tensor]
+            self._line(f"{slot} = watch({slot})", tensor.op)
+
+    def _line(self, text: str, op: Operation) -> None:
+        self.text.append(f"    {text}")
+        self.lines[len(self.text)] = op
+
+
+def _watch(value: torch.Tensor) -> torch.Tensor:
+    """`value` as something to differentiate by."""
+    return value if value.requires_grad else value.detach().requires_grad_()
+
+
+def _differentiated(op: Operation, later: list[Operation]) -> bool:
+    """Whether a later gradient differentiates the results of `op`."""
+    for other in later:
+        stack, seen = [tensor.op for tensor in other.inputs], set()
+        while stack:
+            one = stack.pop()
+            if one is op:
+                return True
+            if one not in seen and one.number > op.number:
+                seen.add(one)
+                stack.extend(tensor.op for tensor in one.inputs)
+    return False

@@ -1,0 +1,154 @@
+"""Static shapes by probes: a kernel runs on `meta` tensors, twice, with different sizes for unknown dimensions.
+
+A dimension that differs between both runs is unknown. Small integer tensors that derive from constants and `tf.shape`
+are real tensors during a probe (`Tensor.host`), so that `tf.reshape(x, [tf.shape(x)[0], -1])` needs no rule of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from throughtime.tf1.graph._dtypes import DType, float32, from_torch, string
+from throughtime.tf1.graph._shapes import UNKNOWN, TensorShape
+from throughtime.tf1.graph._user_line import describe_line
+
+if TYPE_CHECKING:
+    from throughtime.tf1.graph._operation import HostValue, Operation, Tensor
+
+Inferred = tuple[DType, TensorShape, "HostValue | None"]
+ShapeRule = Callable[..., Sequence[Any]]
+# Divisible by 1..8, so that splits and reshapes of an unknown dimension succeed; unlikely as a real size.
+PROBE_SIZES = (5040, 9240)
+LARGEST_HOST_VALUE = 4096
+_RANKS_TO_TRY = (1, 2, 3, 4, 0, 5)
+_MOST_TRIALS = 512
+
+Choice = dict[tuple[int, int], int]
+"""Sizes chosen for unknown dimensions, by input and axis, where the probe's own size does not fit the others."""
+
+
+class _ProbeFailed(Exception):
+    pass
+
+
+def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
+    """Dtype, static shape and host value of every output of `op`."""
+    if any(tensor.dtype == string for tensor in op.inputs):
+        return _declared(op, dtypes)
+    if any(tensor.shape.sizes is None and tensor.host is None for tensor in op.inputs):
+        return _without_rank(op, dtypes)
+    first = _first_that_works(op)
+    if isinstance(first, Exception):
+        raise _shape_error(op, first) from first
+    choice, result = first
+    if not _depends_on_probe_size(op.inputs):
+        return [_merge(one, one) for one in result]
+    try:
+        second = _run(op, 1, choice)
+    except _ProbeFailed:
+        return _declared(op, dtypes or [from_torch(one.dtype) for one in result])
+    return [_merge(*pair) for pair in zip(result, second, strict=True)]
+
+
+def _declared(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
+    first = op.inputs[0].dtype.base_dtype if op.inputs else float32
+    return [(dtype, UNKNOWN, None) for dtype in dtypes or (first,)]
+
+
+def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
+    """With an input of unknown rank: shapes are unknown; dtypes are those that any rank gives."""
+    if dtypes is None:
+        for rank in _RANKS_TO_TRY:
+            try:
+                return [(from_torch(one.dtype), UNKNOWN, None) for one in _run(op, 0, {}, rank)]
+            except _ProbeFailed:
+                continue
+    return _declared(op, dtypes)
+
+
+def _depends_on_probe_size(inputs: Sequence[Tensor]) -> bool:
+    return any(
+        not same_host_value(tensor.host) if tensor.host is not None else not tensor.shape.is_fully_defined()
+        for tensor in inputs
+    )
+
+
+def same_host_value(host: HostValue | None) -> bool:
+    """Whether a host value is a constant: the same for both probe sizes."""
+    return host is not None and (host[0] is host[1] or (host[0].shape == host[1].shape and torch.equal(host[0], host[1])))
+
+
+def _first_that_works(op: Operation) -> tuple[Choice, list[torch.Tensor]] | Exception:
+    """The first choice of sizes that the kernel takes, or the error of the first trial."""
+    error: Exception | None = None
+    for choice in itertools.islice(_choices(op.inputs), _MOST_TRIALS):
+        try:
+            return choice, _run(op, 0, choice)
+        except _ProbeFailed as failed:
+            error = error or failed.__cause__  # type: ignore[assignment]
+    assert error is not None
+    return error
+
+
+def _choices(inputs: Sequence[Tensor]) -> Iterator[Choice]:
+    """First the probe's size for every unknown dimension; then sizes that occur among the known ones, for a few."""
+    yield {}
+    shapes = [tensor.shape.sizes or () for tensor in inputs]
+    unknown = [(place, axis) for place, sizes in enumerate(shapes) for axis, size in enumerate(sizes) if size is None]
+    known = sorted({size for sizes in shapes for size in sizes if size is not None})
+    for count in range(1, len(unknown) + 1):
+        for places in itertools.combinations(unknown, count):
+            for sizes in itertools.product(known, repeat=count):
+                yield dict(zip(places, sizes, strict=True))
+
+
+def _probe(tensor: Tensor, which: int, choice: Choice, place: int, rank: int | None) -> torch.Tensor:
+    if tensor.host is not None:
+        value: torch.Tensor = tensor.host[which]
+        return value
+    sizes = tensor.shape.sizes
+    if sizes is None:
+        sizes = (None,) * (rank or 0)
+    unknown = PROBE_SIZES[which]
+    filled = [choice.get((place, axis), unknown) if size is None else size for axis, size in enumerate(sizes)]
+    return torch.empty(filled, dtype=tensor.dtype.torch_dtype, device="meta")
+
+
+def _run(op: Operation, which: int, choice: Choice, rank: int | None = None) -> list[torch.Tensor]:
+    probes = [_probe(tensor, which, choice, place, rank) for place, tensor in enumerate(op.inputs)]
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            try:
+                result = op.kernel(*probes)
+            except Exception:
+                # A real value next to `meta` tensors may be an operand rather than a size.
+                if all(probe.is_meta for probe in probes):
+                    raise
+                result = op.kernel(*[probe.to("meta") for probe in probes])
+    except Exception as error:
+        raise _ProbeFailed from error
+    op.attrs["tuple"] = isinstance(result, tuple | list)
+    return list(result) if op.attrs["tuple"] else [result]
+
+
+def _merge(first: torch.Tensor, second: torch.Tensor) -> Inferred:
+    dtype = from_torch(first.dtype)
+    if first.ndim != second.ndim:
+        return dtype, UNKNOWN, None
+    sizes = [a if a == b else None for a, b in zip(first.shape, second.shape, strict=True)]
+    real = not first.is_meta and not second.is_meta and first.numel() <= LARGEST_HOST_VALUE
+    return dtype, TensorShape(sizes), (first, second) if real else None
+
+
+def _shape_error(op: Operation, error: Exception) -> Exception:
+    """TensorFlow's `ValueError` for shapes that do not fit, with the shapes and the user's line."""
+    if isinstance(error, NotImplementedError | AttributeError | NameError | ImportError | AssertionError):
+        return error
+    shapes = ", ".join(str(tensor.shape) for tensor in op.inputs)
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = f"{op.type!r} (op {op.name!r}) cannot take inputs of shapes {shapes}: {reason}{describe_line(op.line)}"
+    return TypeError(text) if isinstance(error, TypeError) else ValueError(text)
