@@ -89,6 +89,13 @@ def found(tf, path):
     return value
 
 
+def applied(tf, optimizer, loss, steps=None):
+    """The operation of a step. TensorFlow may decay a weight before or after it is read: here it is after."""
+    pairs = optimizer.compute_gradients(loss)
+    with tf.control_dependencies([getattr(gradient, "values", gradient) for gradient, _ in pairs]):
+        return optimizer.apply_gradients(pairs, global_step=steps)
+
+
 def trained(tf, session, train, feeds, steps):
     """Values of all variables after some of the steps."""
     arrays = {}
@@ -111,7 +118,7 @@ def dense(tf, path, settings):
     kernel, bias = tf.Variable(numbers(3, 2), name="kernel"), tf.Variable(numbers(2, seed=1), name="bias")
     loss = tf.reduce_mean(tf.square(tf.matmul(x, kernel) + bias - y))
     steps = tf.Variable(0, trainable=False, name="global_step")
-    train = found(tf, path)(learning_rate=rate, **settings).minimize(loss, global_step=steps)
+    train = applied(tf, found(tf, path)(learning_rate=rate, **settings), loss, steps)
 
     def feeds(step):
         return {x: numbers(4, 3, seed=step), y: numbers(4, 2, seed=100 + step), rate: RATE / (1 + 0.01 * step)}
@@ -127,9 +134,7 @@ def sparse(tf, path, settings):
     ids, target = tf.placeholder(tf.int32, [5]), tf.placeholder(tf.float32, [5, 2])
     table = tf.get_variable("table", initializer=numbers(7, 2))
     loss = tf.reduce_sum(tf.square(tf.nn.embedding_lookup(table, ids) - target))
-    optimizer = found(tf, path)(learning_rate=tf.constant(RATE), **settings)
-    pairs = optimizer.compute_gradients(loss)
-    train = optimizer.apply_gradients(pairs)
+    train = applied(tf, found(tf, path)(learning_rate=tf.constant(RATE), **settings), loss)
 
     def feeds(step):
         draws = np.random.RandomState(step)

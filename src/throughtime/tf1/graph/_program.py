@@ -110,6 +110,12 @@ def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], targets: Iter
     return order
 
 
+def mutated_by(op: Operation) -> Sequence[Operation]:
+    """The variables that an operation writes: one, or all of an optimiser."""
+    found: Sequence[Operation] = op.attrs.get("mutates", ())
+    return found if op.mutates is None else (op.mutates,)
+
+
 def variable_of(tensor: Tensor) -> Operation | None:
     """The variable that `tensor` is the value of, if it is one's storage or its `read`."""
     op = tensor.op
@@ -176,19 +182,26 @@ class _Writer:
         self._line(f"{self._targets(op)}{kernel}({', '.join(arguments)})", op)
         for tensor in op.outputs:
             self._watch(tensor)
-        if op.mutates is not None:
-            self.dirty[op.mutates] = {tensor for tensor in self.slots if variable_of(tensor) is op.mutates}
+        for variable in mutated_by(op):
+            self.dirty[variable] = {tensor for tensor in self.slots if variable_of(tensor) is variable}
         dead = [self.slots[tensor] for tensor in self.last_use.get(op, ())]
         if dead:
             self.text.append(f"    del {', '.join(dead)}")
 
     def _kernel(self, op: Operation) -> Callable[..., Any]:
         if op.type != GRADIENTS:
-            return op.kernel
+            return self._updating_kernel(op)
         place = self.gradients.index(op)
         later = self.gradients[place + 1 :]
         bound: Callable[..., Any] = op.attrs["bind"](retain=bool(later), again=_differentiated(op, later))
         return bound
+
+    def _updating_kernel(self, op: Operation) -> Callable[..., Any]:
+        """The kernel; an update writes in place unless a later gradient needs the values from before it."""
+        in_place: Callable[..., Any] | None = op.attrs.get("in_place")
+        if in_place is None or any(other in self.gradients for other in self.order[self.order.index(op) :]):
+            return op.kernel
+        return in_place
 
     def _constant(self, op: Operation) -> None:
         value = op.attrs["value"]

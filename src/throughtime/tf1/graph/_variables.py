@@ -443,3 +443,8 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
         return np.array([op.name.encode() for op in ops if op not in state.values], dtype=object)
 
     return create_op("ReportUninitialized", kernel, name=name, dtypes=[string], shapes=[[None]], stateful=True).outputs[0]
+
+
+def read_variable(state: Any, variable: Operation) -> Any:
+    """The value of a variable in a session's state."""
+    return state.values[variable] if variable in state.values else variable.kernel(state)

@@ -29,6 +29,8 @@ def _scheduled(kernel: Kernel, scope: str, name: str | None, rate: Any, step: An
     def computed(rate: Tensor, *others: Tensor) -> Tensor:
         return kernel(rate, *(other.to(rate.dtype) for other in others))
 
+    # The cosine decay is a number behind its scope in TensorFlow.
+    place = f"{place}Mul_3" if scope == "CosineDecay" else place
     return create_op(scope, computed, inputs, name=place, differentiable=False).outputs[0]
 
 
@@ -146,7 +148,9 @@ def cosine_decay_restarts(
             restarts = torch.floor(fraction)
             fraction = fraction - restarts
         else:
-            restarts = torch.floor(torch.log(1.0 - fraction * (1.0 - longer)) / torch.log(longer))
+            # At a restart the quotient is whole: with more digits it is not just below.
+            grown = (1.0 - fraction * (1.0 - longer)).double()
+            restarts = torch.floor((torch.log(grown) / torch.log(longer.double())).to(rate.dtype))
             before = (1.0 - longer**restarts) / (1.0 - longer)
             fraction = (fraction - before) / longer**restarts
         return rate * ((1 - floor) * lower**restarts * _cosine(fraction) + floor)

@@ -92,11 +92,12 @@ class FusedOptimizer(Optimizer):
         numbers = {name: value for name, value in settings.items() if name not in tensors}
         targets = [self._targets(variable) for _, variable in pairs]
         kernel = _UpdateKernel(self, sizes, targets, list(tensors), numbers, finish)
+        in_place = _UpdateKernel(self, sizes, targets, list(tensors), numbers, finish, in_place=True)
         inputs = [part for parts in gradients for part in parts] + list(tensors.values())
         mutates = [target for group in targets for target in group]
         return create_op(
             f"Apply{self._name}", kernel, inputs, name="Apply", dtypes=[], shapes=[], stateful=True,
-            differentiable=False, attrs={"mutates": mutates},
+            differentiable=False, attrs={"mutates": mutates, "in_place": in_place},
         )  # fmt: skip
 
     def _targets(self, variable: Any) -> list[Operation]:
@@ -123,7 +124,9 @@ class _UpdateKernel:
         tensor_names: list[str],
         numbers: dict[str, Any],
         finish: bool,
+        in_place: bool = False,
     ) -> None:
+        self.read_target = read_variable if in_place else _own
         self.optimizer, self.sizes, self.targets = optimizer, sizes, targets
         self.tensor_names, self.numbers, self.finish = tensor_names, numbers, finish
 
@@ -137,7 +140,7 @@ class _UpdateKernel:
         at = 0
         for size, targets in zip(self.sizes, self.targets, strict=True):
             parts, at = inputs[at : at + size], at + size
-            values = [_own(state, targets[0]), *(read_variable(state, each) for each in targets[1:])]
+            values = [self.read_target(state, targets[0]), *(read_variable(state, each) for each in targets[1:])]
             if size == 2 and optimizer._rows_only:
                 rows, sums = summed_rows(parts[1], parts[0])
                 optimizer._change_rows(rows, sums, values, settings)
@@ -152,7 +155,7 @@ class _UpdateKernel:
 
 
 def _own(state: Any, variable: Operation) -> torch.Tensor:
-    """The variable's value, to be changed in place: a copy, since values read earlier in the run stay what they were."""
+    """A copy that becomes the variable's value: a later gradient of the run needs the value from before."""
     value = read_variable(state, variable).detach().clone()
     state.values[variable] = value
     return value

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from throughtime._errors import problem
 from throughtime.tf1._namespace import exported, lookup
 from throughtime.tf1.graph._collections import GraphKeys
-from throughtime.tf1.graph._graph import get_default_graph
+from throughtime.tf1.graph._graph import create_op, get_default_graph
 from throughtime.tf1.graph._operation import Operation, Tensor
 from throughtime.tf1.graph._scopes import control_dependencies, name_scope, outside_of_functions
 from throughtime.tf1.graph._variable_scope import get_variable, variable_scope
@@ -216,10 +218,7 @@ class Optimizer:
         return self._filled_slot(var, 0.0, slot_name, op_name)
 
     def _filled_slot(self, var: Any, value: float, slot_name: str, op_name: str) -> Variable:
-        initializer = lookup("constant_initializer")(value)
-        return self._get_or_make_slot_with_initializer(
-            var, initializer, var.shape, var.dtype.base_dtype, slot_name, op_name
-        )
+        return self._get_or_make_slot(var, lambda: filled(var, value), slot_name, op_name)
 
     def _create_non_slot_variable(self, initial_value: Any, name: str, colocate_with: Any = None) -> Variable:
         """A variable of the optimiser itself, one for each graph."""
@@ -231,6 +230,19 @@ class Optimizer:
 
     def _get_non_slot_variable(self, name: str, graph: Any = None) -> Variable | None:
         return self._non_slots.get((name, graph or get_default_graph().root()))
+
+
+def filled(variable: Any, value: float) -> Tensor:
+    """A tensor of one number, of the shape and dtype that a variable has."""
+    dtype, shape = variable.dtype.base_dtype, variable.shape
+    if not shape.is_fully_defined():
+        like = variable.initialized_value()
+        return create_op("Fill", lambda initial: torch.full_like(initial, value), [like]).outputs[0]
+
+    def kernel(state: Any) -> torch.Tensor:
+        return torch.full(shape.as_list(), value, dtype=dtype.torch_dtype, device=state.device)
+
+    return create_op("Fill", kernel, dtypes=[dtype], shapes=[shape], stateful=True).outputs[0]
 
 
 def constrained(update: Any, variable: Any) -> Any:
