@@ -116,7 +116,7 @@ class DType:
         if other is None:
             return False
         try:
-            return self.as_datatype_enum == as_dtype(other).as_datatype_enum
+            return bool(self.as_datatype_enum == as_dtype(other).as_datatype_enum)
         except TypeError:
             return False
 
@@ -175,7 +175,14 @@ ALL_DTYPES: dict[str, DType] = {
     "half": float16,
     "double": float64,
 }
-_PYTHON_TYPES: dict[Any, DType] = {float: float32, int: int32, bool: bool_, str: string, bytes: string, complex: complex128}
+_PYTHON_TYPES: dict[Any, DType] = {
+    float: float32,
+    int: int32,
+    bool: bool_,
+    str: string,
+    bytes: string,
+    complex: complex128,
+}
 
 
 def as_dtype(value: Any) -> DType:
@@ -189,7 +196,9 @@ def as_dtype(value: Any) -> DType:
     found = found or _from_name(value)
     if found is None:
         raise TypeError(
-            problem("Cannot convert value to a TensorFlow DType", got=repr(value), expected="a dtype", fix="Use tf.float32.")
+            problem(
+                "Cannot convert value to a TensorFlow DType", got=repr(value), expected="a dtype", fix="Use tf.float32."
+            )
         )
     return found
 

@@ -101,7 +101,9 @@ class Graph:
                 raise ValueError(f"The name {name!r} looks like a Tensor name, but is none: use '<op_name>:<output>'.")
             op = self._by_name.get(op_name)
             if op is None or int(place) >= len(op.outputs):
-                raise KeyError(f"The name {name!r} refers to a Tensor which does not exist in the graph.{self._near(op_name)}")
+                raise KeyError(
+                    f"The name {name!r} refers to a Tensor which does not exist in the graph.{self._near(op_name)}"
+                )
             return op.outputs[int(place)]
         if ":" in name:
             raise ValueError(f"The name {name!r} appears to refer to a Tensor, not a Operation.")
@@ -338,7 +340,9 @@ def create_op(
     op.line = user_line()
     op.device = _device_name(graph, op)
     op.control_inputs = [one for group in graph.control for one in group]
-    op.outputs = [Tensor(op, place, *found) for place, found in enumerate(_infer_outputs(op, dtypes, shapes, shape_rule))]
+    op.outputs = [
+        Tensor(op, place, *found) for place, found in enumerate(_infer_outputs(op, dtypes, shapes, shape_rule))
+    ]
     graph.add(op)
     return op
 

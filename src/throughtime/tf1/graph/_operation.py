@@ -103,9 +103,21 @@ class Tensor:
     """The value of one output of an operation; operators are set by `ops/_operators.py`."""
 
     __array_priority__ = 100
-    __slots__ = ("__weakref__", "_keras_history", "_keras_mask", "_shape", "_uses_learning_phase", "dtype", "host", "index", "op")
+    __slots__ = (
+        "__weakref__",
+        "_keras_history",
+        "_keras_mask",
+        "_shape",
+        "_uses_learning_phase",
+        "dtype",
+        "host",
+        "index",
+        "op",
+    )
 
-    def __init__(self, op: Operation, index: int, dtype: DType, shape: TensorShape = UNKNOWN, host: HostValue | None = None):
+    def __init__(
+        self, op: Operation, index: int, dtype: DType, shape: TensorShape = UNKNOWN, host: HostValue | None = None
+    ):
         self.op = op
         self.index = index
         self.dtype = dtype
@@ -184,7 +196,9 @@ class Tensor:
     __nonzero__ = __bool__
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"Cannot convert a symbolic Tensor ({self.name}) to a numpy array; run it in a session.")
+        raise NotImplementedError(
+            f"Cannot convert a symbolic Tensor ({self.name}) to a numpy array; run it in a session."
+        )
 
     def __hash__(self) -> int:
         return id(self)

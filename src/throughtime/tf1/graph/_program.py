@@ -61,7 +61,9 @@ def described(error: Exception, op: Operation) -> Exception:
             error.message += describe_line(op.line)
         error.op = error.op or op
         return error
-    if not isinstance(error, RuntimeError | IndexError | ValueError | TypeError) or isinstance(error, torch.OutOfMemoryError):
+    if not isinstance(error, RuntimeError | IndexError | ValueError | TypeError) or isinstance(
+        error, torch.OutOfMemoryError
+    ):
         return error
     if op.attrs.get("python"):
         return error

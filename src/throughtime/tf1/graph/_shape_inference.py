@@ -31,7 +31,7 @@ Choice = dict[tuple[int, int], int]
 """Sizes chosen for unknown dimensions, by input and axis, where the probe's own size does not fit the others."""
 
 
-class _ProbeFailed(Exception):
+class _ProbeError(Exception):
     pass
 
 
@@ -49,7 +49,7 @@ def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
         return [_merge(one, one) for one in result]
     try:
         second = _run(op, 1, choice)
-    except _ProbeFailed:
+    except _ProbeError:
         return _declared(op, dtypes or [from_torch(one.dtype) for one in result])
     return [_merge(*pair) for pair in zip(result, second, strict=True)]
 
@@ -65,7 +65,7 @@ def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferre
         for rank in _RANKS_TO_TRY:
             try:
                 return [(from_torch(one.dtype), UNKNOWN, None) for one in _run(op, 0, {}, rank)]
-            except _ProbeFailed:
+            except _ProbeError:
                 continue
     return _declared(op, dtypes)
 
@@ -79,7 +79,9 @@ def _depends_on_probe_size(inputs: Sequence[Tensor]) -> bool:
 
 def same_host_value(host: HostValue | None) -> bool:
     """Whether a host value is a constant: the same for both probe sizes."""
-    return host is not None and (host[0] is host[1] or (host[0].shape == host[1].shape and torch.equal(host[0], host[1])))
+    return host is not None and (
+        host[0] is host[1] or (host[0].shape == host[1].shape and torch.equal(host[0], host[1]))
+    )
 
 
 def _first_that_works(op: Operation) -> tuple[Choice, list[torch.Tensor]] | Exception:
@@ -88,7 +90,7 @@ def _first_that_works(op: Operation) -> tuple[Choice, list[torch.Tensor]] | Exce
     for choice in itertools.islice(_choices(op.inputs), _MOST_TRIALS):
         try:
             return choice, _run(op, 0, choice)
-        except _ProbeFailed as failed:
+        except _ProbeError as failed:
             error = error or failed.__cause__  # type: ignore[assignment]
     assert error is not None
     return error
@@ -130,7 +132,7 @@ def _run(op: Operation, which: int, choice: Choice, rank: int | None = None) -> 
                     raise
                 result = op.kernel(*[probe.to("meta") for probe in probes])
     except Exception as error:
-        raise _ProbeFailed from error
+        raise _ProbeError from error
     op.attrs["tuple"] = isinstance(result, tuple | list)
     return list(result) if op.attrs["tuple"] else [result]
 

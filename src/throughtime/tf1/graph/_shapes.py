@@ -47,8 +47,8 @@ class Dimension:
             other = as_dimension(other)
         except (TypeError, ValueError):
             return NotImplemented
-        known = self._value is not None and other.value is not None
-        return Dimension(function(self._value, other.value) if known else None)
+        unknown = self._value is None or other.value is None
+        return Dimension(None if unknown else function(int(self), other.value))
 
     def _compare(self, other: Any, function: Callable[[int, int], bool]) -> Any:
         try:

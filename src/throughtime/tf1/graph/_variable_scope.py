@@ -232,7 +232,8 @@ def _shared(found: Variable, shape: Any, dtype: DType, reuse: Any) -> Variable:
         )
     if not dtype.is_compatible_with(found.dtype):
         raise ValueError(
-            f"Trying to share variable {name}, but specified dtype {dtype.name} and found dtype {found.dtype.base_dtype.name}."
+            f"Trying to share variable {name}, but specified dtype {dtype.name} "
+            f"and found dtype {found.dtype.base_dtype.name}."
         )
     return found
 
@@ -404,7 +405,7 @@ class variable_scope:  # noqa: N801
         self._context = self._opened()
         return self._context.__enter__()
 
-    def __exit__(self, *error: Any) -> bool | None:
+    def __exit__(self, *error: object) -> bool | None:
         return self._context.__exit__(*error)
 
     @contextlib.contextmanager
@@ -467,6 +468,8 @@ def _entered(store: VariableStore, scope: VariableScope, by_object: bool) -> Ite
 
 
 @exported("variable_op_scope")
-def variable_op_scope(values: Any, name_or_scope: Any, default_name: str | None = None, **options: Any) -> variable_scope:
+def variable_op_scope(
+    values: Any, name_or_scope: Any, default_name: str | None = None, **options: Any
+) -> variable_scope:
     """`variable_scope` with the arguments of TensorFlow 0.x."""
     return variable_scope(name_or_scope, default_name, values, **options)

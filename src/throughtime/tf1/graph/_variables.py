@@ -15,7 +15,7 @@ from throughtime.tf1.graph._dtypes import DType, bool_, string
 from throughtime.tf1.graph._graph import Graph, create_op, get_default_graph
 from throughtime.tf1.graph._operation import Operation, Tensor
 from throughtime.tf1.graph._scopes import name_scope, outside_of_functions
-from throughtime.tf1.graph._shapes import TensorShape, as_shape
+from throughtime.tf1.graph._shapes import TensorShape
 from throughtime.tf1.ops._convert import convert_to_tensor
 
 
@@ -54,7 +54,16 @@ class Variable:
         aggregation: Any = None,
         shape: Any = None,
     ):
-        del caching_device, variable_def, expected_shape, import_scope, use_resource, synchronization, aggregation, shape
+        del (
+            caching_device,
+            variable_def,
+            expected_shape,
+            import_scope,
+            use_resource,
+            synchronization,
+            aggregation,
+            shape,
+        )
         if initial_value is None:
             raise ValueError("initial_value must be specified.")
         if collections is not None and isinstance(collections, str | bytes):
@@ -75,12 +84,19 @@ class Variable:
             self._initial_value = convert_to_tensor(initial_value, dtype, name="initial_value")
             shape = self._initial_value.shape
             if validate_shape and not shape.is_fully_defined():
-                raise ValueError(f"initial_value must have a shape specified: {self._initial_value}; pass validate_shape=False")
+                raise ValueError(
+                    f"initial_value must have a shape specified: {self._initial_value}; pass validate_shape=False"
+                )
             value_dtype = self._initial_value.dtype.base_dtype
             self._variable = _variable_op(value_dtype, shape if validate_shape else TensorShape(None), scope)
             self._initializer = assign_op(self._variable.op, self._initial_value, "Assign", validate_shape).op
             self._snapshot = create_op(
-                "Identity", _identity, [self._variable], name="read", dtypes=[value_dtype], shapes=[self._variable.shape]
+                "Identity",
+                _identity,
+                [self._variable],
+                name="read",
+                dtypes=[value_dtype],
+                shapes=[self._variable.shape],
             ).outputs[0]
 
     def _collect(self, collections: Iterable[str] | None) -> None:
@@ -203,12 +219,16 @@ class Variable:
         del use_locking
         return _result(assign(self, value, name=name), read_value)
 
-    def assign_add(self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_add(
+        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Add to the value."""
         del use_locking
         return _result(assign_add(self, delta, name=name), read_value)
 
-    def assign_sub(self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_sub(
+        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Subtract from the value."""
         del use_locking
         return _result(assign_sub(self, delta, name=name), read_value)
@@ -280,7 +300,8 @@ def assign_op(
     if validate_shape:
         if update is None and not target.shape.is_compatible_with(value.shape):
             raise ValueError(
-                f"Shapes of variable and value must be equal, but are {target.shape} and {value.shape} for {variable.name!r}"
+                f"Shapes of variable and value must be equal, but are {target.shape} and {value.shape} "
+                f"for {variable.name!r}"
             )
         shape = target.shape.merge_with(value.shape) if update is None else target.shape
     else:
@@ -300,7 +321,9 @@ def assign_op(
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value.copy()
+    return (
+        value.detach().clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value.copy()
+    )
 
 
 def variable_op_of(ref: Any) -> Operation:
@@ -313,7 +336,9 @@ def variable_op_of(ref: Any) -> Operation:
 
 
 @exported("assign")
-def assign(ref: Any, value: Any, validate_shape: bool | None = None, use_locking: bool | None = None, name: str | None = None) -> Tensor:
+def assign(
+    ref: Any, value: Any, validate_shape: bool | None = None, use_locking: bool | None = None, name: str | None = None
+) -> Tensor:
     """Set `ref` to `value`; gives the new value."""
     del use_locking
     variable = variable_op_of(ref)
@@ -442,7 +467,9 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
     def kernel(state: Any) -> Any:
         return np.array([op.name.encode() for op in ops if op not in state.values], dtype=object)
 
-    return create_op("ReportUninitialized", kernel, name=name, dtypes=[string], shapes=[[None]], stateful=True).outputs[0]
+    return create_op("ReportUninitialized", kernel, name=name, dtypes=[string], shapes=[[None]], stateful=True).outputs[
+        0
+    ]
 
 
 def read_variable(state: Any, variable: Operation) -> Any:

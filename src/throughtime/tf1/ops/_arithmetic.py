@@ -105,7 +105,6 @@ def cast(x: Tensor, dtype: Static) -> Tensor:
     return x.to(as_dtype(dtype).torch_dtype)
 
 
-
 def _compared(name: str, op_name: str, function: str) -> None:
     compare = getattr(torch, function)
 

@@ -81,7 +81,9 @@ def unstack(value: Tensor, num: Static = None, axis: Static = 0) -> tuple[Tensor
     return torch.unbind(value, axis)
 
 
-@operation("reduce_sum", "math.reduce_sum", op_name="Sum", spellings={"reduction_indices": "axis", "keep_dims": "keepdims"})
+@operation(
+    "reduce_sum", "math.reduce_sum", op_name="Sum", spellings={"reduction_indices": "axis", "keep_dims": "keepdims"}
+)
 def reduce_sum(input_tensor: Tensor, axis: Static = None, keepdims: Static = False) -> Tensor:
     """The sum over axes, over all if `axis` is None."""
     axes = list(range(input_tensor.ndim)) if axis is None else ints(axis)

@@ -20,11 +20,13 @@ _CONVERSIONS: list[tuple[type, Callable[..., Any]]] = []
 
 
 @exported("register_tensor_conversion_function")
-def register_tensor_conversion_function(base_type: Any, conversion_func: Callable[..., Any], priority: int = 100) -> None:
+def register_tensor_conversion_function(
+    base_type: Any, conversion_func: Callable[..., Any], priority: int = 100
+) -> None:
     """Teach `convert_to_tensor` a type: `conversion_func(value, dtype, name, as_ref)` returns a tensor."""
     del priority
-    for one in base_type if isinstance(base_type, tuple) else (base_type,):
-        _CONVERSIONS.append((one, conversion_func))
+    kinds = base_type if isinstance(base_type, tuple) else (base_type,)
+    _CONVERSIONS.extend((kind, conversion_func) for kind in kinds)
 
 
 @exported("convert_to_tensor", "convert_to_tensor_or_sparse_tensor", "convert_to_tensor_or_indexed_slices")
@@ -33,10 +35,8 @@ def convert_to_tensor(
 ) -> Tensor:
     """`value` as a tensor of the default graph."""
     wanted = None if dtype is None else as_dtype(dtype).base_dtype
-    if isinstance(value, Tensor):
-        return _with_dtype(value, wanted)
-    if hasattr(value, "_as_tensor"):
-        return _with_dtype(value._as_tensor(), wanted)
+    if isinstance(value, Tensor) or hasattr(value, "_as_tensor"):
+        return _with_dtype(value if isinstance(value, Tensor) else value._as_tensor(), wanted)
     for kind, conversion in reversed(_CONVERSIONS):
         if isinstance(value, kind):
             found: Tensor = conversion(value, dtype=wanted, name=name, as_ref=False)
@@ -57,8 +57,8 @@ def convert_to_tensor(
 def _with_dtype(tensor: Tensor, wanted: DType | None) -> Tensor:
     if wanted is not None and tensor.dtype.base_dtype != wanted:
         raise ValueError(
-            f"Tensor conversion requested dtype {wanted.name} for Tensor with dtype {tensor.dtype.name}: {str(tensor)!r}; "
-            "use tf.cast"
+            f"Tensor conversion requested dtype {wanted.name} for Tensor with dtype {tensor.dtype.name}: "
+            f"{str(tensor)!r}; use tf.cast"
         )
     return tensor
 
@@ -126,7 +126,9 @@ def _check_integers(value: Any, dtype: DType) -> None:
 
 def _refuse(value: Any, dtype: DType) -> None:
     got, expected = f"{value!r} of type {type(value).__name__!r}", dtype.name
-    raise TypeError(problem(f"Expected {dtype.name}", got=got, expected=expected, fix="Use tf.cast, or pass that type."))
+    raise TypeError(
+        problem(f"Expected {dtype.name}", got=got, expected=expected, fix="Use tf.cast, or pass that type.")
+    )
 
 
 def _without_dimensions(value: Any) -> Any:
@@ -155,7 +157,7 @@ def _strings(array: np.ndarray[Any, Any], value: Any, dtype: DType | None) -> np
         wrong = next(item for item in array.astype(object).flat if not isinstance(item, str | bytes))
         raise TypeError(f"Failed to convert object of type {type(value).__name__} to Tensor. Contents: {wrong!r}.")
     if dtype not in {None, string}:
-        _refuse(value, dtype or string)
+        _refuse(value, string if dtype is None else dtype)
     items = [item.encode() if isinstance(item, str) else bytes(item) for item in array.astype(object).flat]
     return np.array([*items, None], object)[:-1].reshape(array.shape)
 
@@ -168,7 +170,9 @@ def torch_value(array: np.ndarray[Any, Any], dtype: DType) -> Any:
 
 
 @exported("constant", "constant_v1")
-def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False) -> Tensor:
+def constant(
+    value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False
+) -> Tensor:
     """A constant; with `shape`, the last element fills what `value` does not."""
     wanted = None if dtype is None else as_dtype(dtype).base_dtype
     array = numpy_value(value, wanted)
@@ -180,7 +184,9 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
 
 def constant_of(value: Any, dtype: DType, name: str = "Const") -> Tensor:
     """A constant of a torch value (or of an array of strings)."""
-    op = create_op("Const", lambda: value, name=name, dtypes=[dtype], shapes=[tuple(value.shape)], attrs={"value": value})
+    op = create_op(
+        "Const", lambda: value, name=name, dtypes=[dtype], shapes=[tuple(value.shape)], attrs={"value": value}
+    )
     tensor = op.outputs[0]
     small = isinstance(value, torch.Tensor) and value.numel() <= LARGEST_HOST_VALUE
     if small and (dtype.is_integer or dtype.is_bool or value.ndim == 0):

@@ -25,7 +25,13 @@ _BINARY = {
     "xor": "logical_xor",
 }
 # The names that TensorFlow gives the nodes of operators, where they differ from the functions'.
-_NODE_NAMES = {"subtract": "sub", "multiply": "mul", "floormod": "mod", "logical_and": "LogicalAnd", "logical_or": "LogicalOr"}
+_NODE_NAMES = {
+    "subtract": "sub",
+    "multiply": "mul",
+    "floormod": "mod",
+    "logical_and": "LogicalAnd",
+    "logical_or": "LogicalOr",
+}
 _COMPARED = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 
 
@@ -55,8 +61,8 @@ for _name, _public in _BINARY.items():
     _set(f"__r{_name}__", _binary(_public, True))
 for _name, _public in _COMPARED.items():
     _set(f"__{_name}__", _binary(_public, False))
-_set("__neg__", lambda x: _arithmetic.negative(x))
-_set("__abs__", lambda x: _arithmetic.absolute(x))
-_set("__invert__", lambda x: _arithmetic.logical_not(x))
+_set("__neg__", _arithmetic.negative)
+_set("__abs__", _arithmetic.absolute)
+_set("__invert__", _arithmetic.logical_not)
 _set("__getitem__", _slicing.get_item)
 export("newaxis", None)

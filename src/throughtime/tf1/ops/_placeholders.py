@@ -39,5 +39,10 @@ def placeholder_with_default(input: Any, shape: Any, name: str | None = None) ->
         raise ValueError(f"The default's shape {default.shape} does not fit the placeholder's shape {as_shape(shape)}")
     kernel = lambda value: value  # noqa: E731
     return create_op(
-        "PlaceholderWithDefault", kernel, [default], name=name, dtypes=[default.dtype.base_dtype], shapes=[as_shape(shape)]
+        "PlaceholderWithDefault",
+        kernel,
+        [default],
+        name=name,
+        dtypes=[default.dtype.base_dtype],
+        shapes=[as_shape(shape)],
     ).outputs[0]

@@ -49,10 +49,14 @@ def _open(key: Any, inputs: list[Tensor]) -> Any:
             inputs.append(convert_to_tensor(key))
             return _Input(len(inputs) - 2)
         key = known
-    if isinstance(key, bool) or not (isinstance(key, int) or (isinstance(key, np.integer | np.ndarray) and np.ndim(key) == 0) or hasattr(key, "__index__")):
+    if isinstance(key, bool) or not (
+        isinstance(key, int)
+        or (isinstance(key, np.integer | np.ndarray) and np.ndim(key) == 0)
+        or hasattr(key, "__index__")
+    ):
         raise TypeError(
-            f"Only integers, slices (`:`), ellipsis (`...`), tf.newaxis (`None`) and scalar tf.int32/tf.int64 tensors are "
-            f"valid indices, got {key!r}; use tf.gather or tf.boolean_mask"
+            f"Only integers, slices (`:`), ellipsis (`...`), tf.newaxis (`None`) and scalar tf.int32/tf.int64 "
+            f"tensors are valid indices, got {key!r}; use tf.gather or tf.boolean_mask"
         )
     return int(key)
 

@@ -105,7 +105,7 @@ def operation(
 
 
 def _kind(annotation: str) -> str:
-    first = annotation.split("|")[0].strip()
+    first = annotation.split("|", maxsplit=1)[0].strip()
     return first if first in {_TENSOR, _TENSORS} else _STATIC
 
 
@@ -128,26 +128,31 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
     if len(args) > len(entry.positional):
         raise TypeError(f"{called} takes at most {len(entry.positional)} arguments ({len(args)} given)")
     given = dict(zip(entry.positional, args, strict=False))
+    if not given.keys().isdisjoint(kwargs):
+        raise TypeError(f"{called} got multiple values for argument {next(iter(given.keys() & kwargs))!r}")
     for key, value in kwargs.items():
-        if key in given:
-            raise TypeError(f"{called} got multiple values for argument {key!r}")
         if key not in entry.kinds and key not in entry.spellings and key != "name":
-            raise TypeError(f"{called} got an unexpected keyword argument {key!r}; it takes {', '.join(entry.positional)}")
+            raise TypeError(
+                f"{called} got an unexpected keyword argument {key!r}; it takes {', '.join(entry.positional)}"
+            )
         given[key] = value
+    _respell(entry, given)
+    for name in entry.kinds:
+        if name not in given and name not in entry.defaults:
+            raise TypeError(f"{called} missing required argument: {name!r}")
+        if given.get(name) is None:
+            given[name] = entry.defaults.get(name)
+    return given
+
+
+def _respell(entry: Entry, given: dict[str, Any]) -> None:
+    """Move arguments with other spellings to the names of the kernel's parameters."""
     for old, new in entry.spellings.items():
         value = given.pop(old, None)
         if value is not None:
             if given.get(new) is not None:
                 raise ValueError(f"Cannot specify both '{old}' and '{new}'")
             given[new] = value
-    for name in entry.kinds:
-        if name not in given:
-            if name not in entry.defaults:
-                raise TypeError(f"{called} missing required argument: {name!r}")
-            given[name] = entry.defaults[name]
-        elif given[name] is None and entry.defaults.get(name) is not None:
-            given[name] = entry.defaults[name]
-    return given
 
 
 def _convert_arguments(entry: Entry, given: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +208,9 @@ def _check_same_dtype(entry: Entry, converted: dict[str, Any]) -> None:
 def static_or_tensor(value: Any) -> Any:
     """A static argument; a tensor of known value becomes that value, a list with tensors becomes one tensor."""
     if not is_tensor(value):
-        if not isinstance(value, list | tuple) or not any(is_tensor(one) or isinstance(one, list | tuple) for one in value):
+        if not isinstance(value, list | tuple) or not any(
+            is_tensor(one) or isinstance(one, list | tuple) for one in value
+        ):
             return value
         if not _has_any_tensor(value):
             return value
@@ -231,7 +238,7 @@ def make_node(entry: Entry, arguments: dict[str, Any], name: str) -> Any:
         differentiable=entry.differentiable,
         attrs={key: value for key, value in arguments.items() if not isinstance(value, GraphTensor)},
     )
-    return op.outputs[0] if len(op.outputs) == 1 else op.outputs if op.outputs else op
+    return op.outputs[0] if len(op.outputs) == 1 else op.outputs or op
 
 
 def _close_over_static(entry: Entry, arguments: dict[str, Any]) -> tuple[list[GraphTensor], Callable[..., Any]]:
@@ -248,7 +255,9 @@ def _close_over_static(entry: Entry, arguments: dict[str, Any]) -> tuple[list[Gr
 
 
 def _holds_tensor(value: Any) -> bool:
-    return isinstance(value, GraphTensor) or (isinstance(value, list) and any(isinstance(one, GraphTensor) for one in value))
+    return isinstance(value, GraphTensor) or (
+        isinstance(value, list) and any(isinstance(one, GraphTensor) for one in value)
+    )
 
 
 def _tensors_in(rest: dict[str, Any]) -> list[GraphTensor]:
@@ -263,7 +272,9 @@ def _rebuilding(entry: Entry, leading: int, rest: dict[str, Any]) -> Callable[..
     """A kernel that puts the values of tensors where the arguments had them."""
     static = {name: value for name, value in rest.items() if not _holds_tensor(value)}
     places: list[tuple[str, int | None]] = [
-        (name, None if isinstance(value, GraphTensor) else len(value)) for name, value in rest.items() if _holds_tensor(value)
+        (name, None if isinstance(value, GraphTensor) else len(value))
+        for name, value in rest.items()
+        if _holds_tensor(value)
     ]
     first = leading + int(entry.stateful)
     kernel = functools.partial(entry.kernel, **static)

@@ -35,7 +35,8 @@ def _pairs(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     elif isinstance(key, list | tuple):
         if not isinstance(value, list | tuple | np.ndarray) or len(value) != len(key):
             raise ValueError(
-                f"The value fed for a structure of {len(key)} tensors must have the same structure: got {type(value).__name__}"
+                f"The value fed for a structure of {len(key)} tensors must have the same structure: "
+                f"got {type(value).__name__}"
             )
         for one, item in zip(key, value, strict=True):
             yield from _pairs(one, item)
@@ -54,7 +55,11 @@ def _element(graph: Graph, key: Any) -> Tensor:
 
 def feed_value(tensor: Tensor, value: Any, device: torch.device) -> Any:
     """`value` as the value of `tensor`, checked."""
-    if type(value) is np.ndarray and tensor.dtype.base_dtype.as_numpy_dtype is value.dtype.type and value.dtype.hasobject is False:
+    if (
+        type(value) is np.ndarray
+        and tensor.dtype.base_dtype.as_numpy_dtype is value.dtype.type
+        and value.dtype.hasobject is False
+    ):
         array = value
     elif isinstance(value, torch.Tensor) and value.dtype == tensor.dtype.torch_dtype:
         _check_shape(tensor, tuple(value.shape))
@@ -82,8 +87,15 @@ def _as_array(tensor: Tensor, value: Any) -> np.ndarray[Any, Any]:
         )
     if dtype.torch_dtype is None:
         return numpy_value(value, dtype)
-    if isinstance(value, int) and not isinstance(value, bool) and dtype.is_integer and int(dtype.as_numpy_dtype(value)) != value:
-        raise TypeError(f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type {dtype.name}.")
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and dtype.is_integer
+        and int(dtype.as_numpy_dtype(value)) != value
+    ):
+        raise TypeError(
+            f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type {dtype.name}."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)

@@ -125,7 +125,7 @@ def _make(
 def _bound(
     ys: int, xs: int, seeded: tuple[bool, ...], *, retain: bool, again: bool
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The kernel: `retain` the recorded graph for another gradient, record the gradient itself to differentiate `again`."""
+    """The kernel; `retain` the recorded graph for another gradient, record this one to be differentiated `again`."""
 
     def kernel(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         outputs, inputs, given = values[:ys], values[ys : ys + xs], iter(values[ys + xs :])
@@ -133,7 +133,7 @@ def _bound(
         pairs = [pair for pair in zip(outputs, seeds, strict=True) if pair[0].requires_grad]
         if not pairs:
             return tuple(map(torch.zeros_like, inputs))
-        found = torch.autograd.grad(
+        found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
             [pair[0] for pair in pairs],
             inputs,
             [pair[1].expand_as(pair[0]) for pair in pairs],
@@ -141,9 +141,7 @@ def _bound(
             create_graph=again,
             allow_unused=True,
         )
-        return tuple(
-            torch.zeros_like(value) if one is None else one for one, value in zip(found, inputs, strict=True)
-        )
+        return tuple(torch.zeros_like(value) if one is None else one for one, value in zip(found, inputs, strict=True))
 
     return kernel
 
@@ -165,7 +163,9 @@ def _with_stops(
     return {source: found[barriers[source]] for source in sources if barriers[source] in found}
 
 
-def _copy_after(targets: Sequence[Tensor], roots: Sequence[Tensor]) -> Callable[[dict[Tensor, Tensor]], dict[Tensor, Tensor]]:
+def _copy_after(
+    targets: Sequence[Tensor], roots: Sequence[Tensor]
+) -> Callable[[dict[Tensor, Tensor]], dict[Tensor, Tensor]]:
     """A function that copies the operations between `roots` and `targets` onto replacements of the roots."""
     depends: set[Operation] = set()
     order: list[Operation] = []
@@ -175,7 +175,8 @@ def _copy_after(targets: Sequence[Tensor], roots: Sequence[Tensor]) -> Callable[
             return True
         if tensor.op not in seen:
             seen[tensor.op] = False
-            seen[tensor.op] = any([visit(one, seen) for one in tensor.op.inputs])
+            reached = [visit(one, seen) for one in tensor.op.inputs]
+            seen[tensor.op] = any(reached)
             if seen[tensor.op]:
                 depends.add(tensor.op)
                 order.append(tensor.op)
@@ -225,7 +226,8 @@ def _jacobian(gradient: Tensor, source: Tensor) -> Tensor:
         raise ValueError(f"tf.hessians needs a known shape of xs, got {gradient.shape}")
     flat = lookup("reshape")(gradient, [-1])
     rows = [gradients(flat[place], source)[0] for place in range(count)]
-    return lookup("reshape")(lookup("stack")(rows), [*gradient.shape.as_list(), *gradient.shape.as_list()])
+    square: Tensor = lookup("reshape")(lookup("stack")(rows), [*gradient.shape.as_list(), *gradient.shape.as_list()])
+    return square
 
 
 def _zeros(source: Tensor) -> Tensor:

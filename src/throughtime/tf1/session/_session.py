@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -93,7 +93,7 @@ class BaseSession:
         targets = [leaf for leaf in leaves if isinstance(leaf, Operation)]
         places = {tensor: place for place, tensor in enumerate(tensors)}
         program = compile_program(tensors, feeds, targets, self.state.device)
-        return Plan(program, feeds, leaves, [places.get(leaf) for leaf in leaves], build)  # type: ignore[call-overload,arg-type]
+        return Plan(program, feeds, leaves, [places.get(leaf) for leaf in leaves], build)  # type: ignore[arg-type]
 
     def _storages(self) -> set[int]:
         """Where the values of variables lie."""
@@ -132,7 +132,7 @@ class BaseSession:
 
 
 def _identity(fetches: Any) -> Any:
-    """What tells structures of fetches apart, cheap to make and to compare; it holds the objects, so ids stay unique."""
+    """What tells structures of fetches apart, cheap to make and to compare; it holds the objects."""
     if isinstance(fetches, list | tuple):
         return (type(fetches), *map(_identity, fetches))
     if isinstance(fetches, dict):
@@ -165,13 +165,13 @@ def _device_for(config: Any) -> torch.device:
 class Session(BaseSession):
     """A session: `with tf.Session() as sess: sess.run(fetches, feed_dict)`."""
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         self._contexts = contextlib.ExitStack()
         self._contexts.enter_context(self._graph.as_default())
         self._contexts.enter_context(self.as_default())
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._contexts.close()
         self.close()
 
