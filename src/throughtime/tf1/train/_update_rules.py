@@ -281,6 +281,6 @@ def on_rows(rule: Rule, rows: Tensor, variable: Tensor, gradient: Tensor, slots:
 
 def summed_rows(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct rows, and the sum of the values of each."""
-    distinct, places = torch.unique(rows, return_inverse=True)
+    distinct, places = torch.unique(rows.long(), return_inverse=True)
     totals = torch.zeros((len(distinct), *values.shape[1:]), dtype=values.dtype, device=values.device)
     return distinct, totals.index_add_(0, places, values)

@@ -64,7 +64,7 @@ class DecoupledWeightDecayExtension(Optimizer):
             if not rows:
                 state.values[target] = value * keep
                 return ()
-            distinct = torch.unique(rows[0])
+            distinct = torch.unique(rows[0].long())
             state.values[target] = value.index_copy(0, distinct, value[distinct] * keep)
             return ()
 
