@@ -45,7 +45,7 @@ def _sgd(variables: Tensors, gradients: Tensors, accum: Tensors, rate: float, mo
         momentum=momentum,
         lr=rate,
         dampening=0.0,
-        nesterov=nesterov,
+        nesterov=bool(nesterov),
         maximize=False,
         is_first_step=False,
     )
