@@ -1,7 +1,8 @@
 """The public names: each owner registers objects under dotted names, and modules such as `tf.contrib.rnn` arise.
 
 `export("contrib.rnn.LSTMCell", LSTMCell)` makes the modules `throughtime.tf1.contrib` and `.contrib.rnn` if there are
-no such packages, and sets the attribute; where a package of ours has the name (`tf1/train`), the attribute is set on it.
+no such packages, and sets the attribute; where a package of ours has the name
+(`tf1/train`), the attribute is set on it.
 """
 
 from __future__ import annotations

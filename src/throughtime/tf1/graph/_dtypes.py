@@ -71,8 +71,8 @@ class DType:
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether gradients pass through values of this type."""
-        return self.is_floating or self.is_complex
+        """Whether gradients pass through values of this type; those of arrays in loops do."""
+        return self.is_floating or self.is_complex or self._base_name == "variant"
 
     @property
     def is_numpy_compatible(self) -> bool:
@@ -107,8 +107,7 @@ class DType:
 
     def is_compatible_with(self, other: Any) -> bool:
         """Whether values of `other` may stand where this type is expected."""
-        other = as_dtype(other)
-        return self == other or self.base_dtype == other.base_dtype
+        return self.base_dtype == as_dtype(other).base_dtype
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -112,18 +112,17 @@ def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], targets: Iter
     return order
 
 
-def mutated_by(op: Operation) -> Sequence[Operation]:
-    """The variables that an operation writes: one, or all of an optimiser."""
-    found: Sequence[Operation] = op.attrs.get("mutates", ())
-    return found if op.mutates is None else (op.mutates,)
-
-
 def variable_of(tensor: Tensor) -> Operation | None:
     """The variable that `tensor` is the value of, if it is one's storage or its `read`."""
     op = tensor.op
     if op.type == "Identity" and op.inputs and op.name.endswith("/read"):
         op = op.inputs[0].op
-    return op if op.type == "VariableV2" else None
+    return op if op.type == "VariableV2" else op.attrs.get("variable")
+
+
+def written_by(op: Operation) -> list[Operation]:
+    """The variables that an operation writes, itself or in its functions."""
+    return [op.mutates] if op.mutates is not None else op.attrs.get("writes", [])
 
 
 class _Writer:
@@ -159,7 +158,7 @@ class _Writer:
         source = "\n".join(self.text)
         file = f"<tf1 program {next(_NUMBERS)}>"
         exec(compile(source, file, "exec"), self.scope)
-        stateful = any(op.stateful for op in self.order)
+        stateful = any(op.stateful and not op.attrs.get("pure") for op in self.order)
         random = any(op.attrs.get("random") for op in self.order)
         return Program(self.scope["run"], file, self.lines, stateful, bool(self.gradients), source, random)
 
@@ -184,7 +183,7 @@ class _Writer:
         self._line(f"{self._targets(op)}{kernel}({', '.join(arguments)})", op)
         for tensor in op.outputs:
             self._watch(tensor)
-        for variable in mutated_by(op):
+        for variable in written_by(op):
             self.dirty[variable] = {tensor for tensor in self.slots if variable_of(tensor) is variable}
         dead = [self.slots[tensor] for tensor in self.last_use.get(op, ())]
         if dead:

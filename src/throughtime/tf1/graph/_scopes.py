@@ -43,7 +43,7 @@ class name_scope:  # noqa: N801
         self._scope = get_default_graph().name_scope(self._name)
         return self._scope.__enter__()
 
-    def __exit__(self, *error: object) -> bool | None:
+    def __exit__(self, *error: Any) -> bool | None:  # noqa: PYI036
         return self._scope.__exit__(*error)
 
 

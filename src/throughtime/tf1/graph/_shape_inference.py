@@ -31,8 +31,12 @@ Choice = dict[tuple[int, int], int]
 """Sizes chosen for unknown dimensions, by input and axis, where the probe's own size does not fit the others."""
 
 
+# What unknown integers are in the two probes of a kernel that asks for their values: results that differ are unknown.
+_UNKNOWN_INTEGERS = ((1, 2), (0, 1))
+
+
 class _ProbeError(Exception):
-    pass
+    """A kernel failed on probes; the cause says why."""
 
 
 def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
@@ -43,6 +47,8 @@ def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
         return _without_rank(op, dtypes)
     first = _first_that_works(op)
     if isinstance(first, Exception):
+        if _asks_for_values(first):
+            return _with_unknown_integers(op, dtypes)
         raise _shape_error(op, first) from first
     choice, result = first
     if not _depends_on_probe_size(op.inputs):
@@ -52,6 +58,23 @@ def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     except _ProbeError:
         return _declared(op, dtypes or [from_torch(one.dtype) for one in result])
     return [_merge(*pair) for pair in zip(result, second, strict=True)]
+
+
+def _asks_for_values(error: Exception) -> bool:
+    """Whether a kernel failed because it needs the values of a probe."""
+    text = str(error)
+    return isinstance(error, RuntimeError | NotImplementedError) and ("meta tensor" in text or "no data" in text)
+
+
+def _with_unknown_integers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
+    """Run both probes with small integers in place of those that are not known; else the shape is unknown."""
+    for integers in _UNKNOWN_INTEGERS:
+        try:
+            first, second = (_run(op, which, {}, integers=integers[which]) for which in (0, 1))
+        except _ProbeError:
+            continue
+        return [(dtype, shape, None) for dtype, shape, _ in map(_merge, first, second)]
+    return _declared(op, dtypes)
 
 
 def _declared(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
@@ -64,7 +87,7 @@ def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferre
     if dtypes is None:
         for rank in _RANKS_TO_TRY:
             try:
-                return [(from_torch(one.dtype), UNKNOWN, None) for one in _run(op, 0, {}, rank)]
+                return [(from_torch(one.dtype), UNKNOWN, None) for one in _run(op, 0, {}, rank, integers=1)]
             except _ProbeError:
                 continue
     return _declared(op, dtypes)
@@ -108,7 +131,9 @@ def _choices(inputs: Sequence[Tensor]) -> Iterator[Choice]:
                 yield dict(zip(places, sizes, strict=True))
 
 
-def _probe(tensor: Tensor, which: int, choice: Choice, place: int, rank: int | None) -> torch.Tensor:
+def _probe(
+    tensor: Tensor, which: int, choice: Choice, place: int, rank: int | None, integer: int | None
+) -> torch.Tensor:
     if tensor.host is not None:
         value: torch.Tensor = tensor.host[which]
         return value
@@ -117,11 +142,15 @@ def _probe(tensor: Tensor, which: int, choice: Choice, place: int, rank: int | N
         sizes = (None,) * (rank or 0)
     unknown = PROBE_SIZES[which]
     filled = [choice.get((place, axis), unknown) if size is None else size for axis, size in enumerate(sizes)]
+    if integer is not None and (tensor.dtype.is_integer or tensor.dtype.is_bool) and len(filled) < 2:
+        return torch.full(filled, integer, dtype=tensor.dtype.torch_dtype, device="cpu")
     return torch.empty(filled, dtype=tensor.dtype.torch_dtype, device="meta")
 
 
-def _run(op: Operation, which: int, choice: Choice, rank: int | None = None) -> list[torch.Tensor]:
-    probes = [_probe(tensor, which, choice, place, rank) for place, tensor in enumerate(op.inputs)]
+def _run(
+    op: Operation, which: int, choice: Choice, rank: int | None = None, integers: int | None = None
+) -> list[torch.Tensor]:
+    probes = [_probe(tensor, which, choice, place, rank, integers) for place, tensor in enumerate(op.inputs)]
     try:
         with torch.no_grad(), torch.device("meta"):
             try:

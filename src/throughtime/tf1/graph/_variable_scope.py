@@ -405,7 +405,7 @@ class variable_scope:  # noqa: N801
         self._context = self._opened()
         return self._context.__enter__()
 
-    def __exit__(self, *error: object) -> bool | None:
+    def __exit__(self, *error: Any) -> bool | None:  # noqa: PYI036
         return self._context.__exit__(*error)
 
     @contextlib.contextmanager

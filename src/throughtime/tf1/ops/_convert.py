@@ -156,8 +156,8 @@ def _strings(array: np.ndarray[Any, Any], value: Any, dtype: DType | None) -> np
     if any(not isinstance(item, str | bytes) for item in array.astype(object).flat):
         wrong = next(item for item in array.astype(object).flat if not isinstance(item, str | bytes))
         raise TypeError(f"Failed to convert object of type {type(value).__name__} to Tensor. Contents: {wrong!r}.")
-    if dtype not in {None, string}:
-        _refuse(value, string if dtype is None else dtype)
+    if dtype is not None and dtype != string:
+        _refuse(value, dtype)
     items = [item.encode() if isinstance(item, str) else bytes(item) for item in array.astype(object).flat]
     return np.array([*items, None], object)[:-1].reshape(array.shape)
 

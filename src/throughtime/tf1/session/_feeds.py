@@ -82,8 +82,8 @@ def _as_array(tensor: Tensor, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, Tensor) or hasattr(value, "_as_tensor"):
         raise TypeError(
             "The value of a feed cannot be a tf.Tensor object. Acceptable feed values include Python scalars, strings, "
-            f"lists, numpy ndarrays. For reference, the tensor object was {value} which was passed to the feed with key "
-            f"{tensor}; run it first and feed its value."
+            f"lists, numpy ndarrays. For reference, the tensor object was {value} which was passed to the feed with "
+            f"key {tensor}; run it first and feed its value."
         )
     if dtype.torch_dtype is None:
         return numpy_value(value, dtype)

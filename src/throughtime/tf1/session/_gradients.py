@@ -174,8 +174,10 @@ def _with_stops(
 ) -> dict[Tensor, Tensor]:
     """Gradients with `stops` held constant: the part of the graph after them is computed again from their values."""
     copies = _copy_after(targets, [*dict.fromkeys([*sources, *stops])])
-    barriers = {one: create_op("StopGradient", lambda x: x.detach(), [one], name="stop", differentiable=False).outputs[0]
-                for one in dict.fromkeys([*sources, *stops])}  # fmt: skip
+    barriers = {
+        one: create_op("StopGradient", torch.detach, [one], name="stop", differentiable=False).outputs[0]
+        for one in dict.fromkeys([*sources, *stops])
+    }
     renamed = copies(barriers)
     again = [renamed[target] for target in targets]
     found = _make(again, [barriers[source] for source in sources], seeds, [], scope)

@@ -96,10 +96,10 @@ class FusedOptimizer(Optimizer):
         kernel = _UpdateKernel(self, sizes, targets, list(tensors), numbers, finish)
         in_place = _UpdateKernel(self, sizes, targets, list(tensors), numbers, finish, in_place=True)
         inputs = [part for parts in gradients for part in parts] + list(tensors.values())
-        mutates = [target for group in targets for target in group]
+        writes = [target for group in targets for target in group]
         return create_op(
             f"Apply{self._name}", kernel, inputs, name="Apply", dtypes=[], shapes=[], stateful=True,
-            differentiable=False, attrs={"mutates": mutates, "in_place": in_place},
+            differentiable=False, attrs={"writes": writes, "in_place": in_place},
         )  # fmt: skip
 
     def _targets(self, variable: Any) -> list[Operation]:

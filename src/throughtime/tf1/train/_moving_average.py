@@ -135,7 +135,7 @@ def assign_debiased(average: Variable, value: Tensor, decay: Tensor) -> Operatio
         return ()
 
     return create_op(
-        "AssignMovingAvg", kernel, [value, decay], dtypes=[], shapes=[], stateful=True, attrs={"mutates": targets}
+        "AssignMovingAvg", kernel, [value, decay], dtypes=[], shapes=[], stateful=True, attrs={"writes": targets}
     )
 
 
