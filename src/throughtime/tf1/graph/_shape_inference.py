@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 Inferred = tuple[DType, TensorShape, "HostValue | None"]
 ShapeRule = Callable[..., Sequence[Any]]
-# Divisible by 1..8, so that splits and reshapes of an unknown dimension succeed; unlikely as a real size.
-PROBE_SIZES = (5040, 9240)
+# Divisible by 1..8, so that splits and reshapes of an unknown dimension succeed; unlikely as a real size; so small that a
+# tensor with five such dimensions has a size that fits 64 bits.
+PROBE_SIZES = (840, 1680)
 LARGEST_HOST_VALUE = 4096
 _RANKS_TO_TRY = (1, 2, 3, 4, 0, 5)
 _MOST_TRIALS = 512
@@ -83,14 +84,34 @@ def _declared(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
 
 
 def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
-    """With an input of unknown rank: shapes are unknown; dtypes are those that any rank gives."""
-    if dtypes is None:
-        for rank in _RANKS_TO_TRY:
-            try:
-                return [(from_torch(one.dtype), UNKNOWN, None) for one in _run(op, 0, {}, rank, integers=1)]
-            except _ProbeError:
-                continue
-    return _declared(op, dtypes)
+    """With an input of unknown rank: what all ranks that the kernel takes have in common."""
+    by_rank = {rank: pair for rank in _RANKS_TO_TRY if (pair := _with_rank(op, rank)) is not None}
+    found = list(by_rank.values())
+    if not found:
+        return _declared(op, dtypes)
+    if set(by_rank) == {0}:
+        # Probes of other ranks may have failed on their sizes alone.
+        return _declared(op, dtypes or [from_torch(first.dtype) for first, _ in found[0]])
+    return [_common(pairs, place, dtypes) for place, pairs in enumerate(zip(*found, strict=False))]
+
+
+def _with_rank(op: Operation, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+    """The results of both probes if inputs of unknown rank have this one; None if the kernel does not take it."""
+    try:
+        first, second = (_run(op, which, {}, rank, integers=which + 1) for which in (0, 1))
+        return list(zip(first, second, strict=True))
+    except _ProbeError:
+        return None
+
+
+def _common(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], place: int, dtypes: Sequence[DType] | None) -> Inferred:
+    """What is known of an output that has these values for inputs of several ranks."""
+    results = [one for pair in pairs for one in pair]
+    dtype = from_torch(results[0].dtype) if dtypes is None else dtypes[place]
+    if any(one.ndim != results[0].ndim for one in results):
+        return dtype, UNKNOWN, None
+    sizes = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(one.shape for one in results), strict=True)]
+    return dtype, TensorShape(sizes), None
 
 
 def _depends_on_probe_size(inputs: Sequence[Tensor]) -> bool:
@@ -147,11 +168,9 @@ def _probe(
     return torch.empty(filled, dtype=tensor.dtype.torch_dtype, device="meta")
 
 
-def _run(
-    op: Operation, which: int, choice: Choice, rank: int | None = None, integers: int | None = None
-) -> list[torch.Tensor]:
-    probes = [_probe(tensor, which, choice, place, rank, integers) for place, tensor in enumerate(op.inputs)]
+def _run(op: Operation, which: int, choice: Choice, rank: int | None = None) -> list[torch.Tensor]:
     try:
+        probes = [_probe(tensor, which, choice, place, rank) for place, tensor in enumerate(op.inputs)]
         with torch.no_grad(), torch.device("meta"):
             try:
                 result = op.kernel(*probes)

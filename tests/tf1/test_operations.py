@@ -1,0 +1,88 @@
+"""Every recorded case of TensorFlow 1.15, replayed on `throughtime.tf1`: values, gradients, static shapes, names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cases import case as case_module
+from cases import families, golden, harness
+
+import throughtime.tf1 as tf
+
+pytestmark = pytest.mark.covers("tf1")
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+def load_cases() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Every case with what TensorFlow answered, by family and name."""
+    found = {}
+    for family in families.FAMILIES:
+        case_module.CASES.clear()
+        sys.modules.pop(f"cases.{family}", None)
+        importlib.import_module(f"cases.{family}")
+        recorded = golden.load(GOLDENS / family)
+        found.update({f"{family}:{name}": (case, recorded[name]) for name, case in case_module.CASES.items()})
+    return found
+
+
+CASES = load_cases()
+every_case = pytest.mark.parametrize("name", CASES)
+
+
+def compare(found: Any, expected: Any, tolerance: float, what: str) -> None:
+    """Strings and whole numbers are equal, floats are within a tolerance of the largest number."""
+    found = np.asarray(found)
+    assert found.shape == expected.shape, f"{what}: shape {found.shape}, TensorFlow has {expected.shape}"
+    if expected.dtype.kind in "SUO":
+        assert found.tolist() == expected.tolist(), what
+        return
+    assert found.dtype == expected.dtype, f"{what}: dtype {found.dtype}, TensorFlow has {expected.dtype}"
+    if expected.dtype.kind not in "fc" or tolerance == 0:
+        np.testing.assert_array_equal(found, expected, err_msg=what)
+        return
+    scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=0)
+    floor = {"float16": 1e-3, "complex64": 1e-5}.get(expected.dtype.name, tolerance)
+    np.testing.assert_allclose(found, expected, rtol=floor, atol=floor * max(scale, 1e-3), err_msg=what)
+
+
+@every_case
+def test_values_and_gradients(name: str) -> None:
+    case, expected = CASES[name]
+    found = harness.run(tf, case)
+    assert found["dtypes"] == expected["dtypes"]
+    for run, (values, answers) in enumerate(zip(found["values"], expected["values"], strict=True)):
+        for place, (value, answer) in enumerate(zip(values, answers, strict=True)):
+            compare(value, answer, case.tolerance, f"result {place} of run {run}")
+    assert len(found["gradients"]) == len(expected["gradients"])
+    for place, (value, answer) in enumerate(zip(found["gradients"], expected["gradients"], strict=True)):
+        assert (value is None) == (answer is None), f"gradient {place}: {value} where TensorFlow has {answer}"
+        if answer is not None:
+            compare(value, answer, max(case.tolerance, 1e-5), f"gradient {place}")
+
+
+@every_case
+def test_static_shapes(name: str) -> None:
+    case, expected = CASES[name]
+    assert harness.static_shapes(tf, case, "full") == expected["shapes"]
+    for variant, shapes in expected.get("variants", {}).items():
+        assert harness.static_shapes(tf, case, variant) == shapes, variant
+
+
+@every_case
+def test_names(name: str) -> None:
+    case, expected = CASES[name]
+    with tf.Graph().as_default():
+        if case.seed is not None:
+            tf.set_random_seed(case.seed)
+        _, results = harness.build(tf, case)
+        for tensor, name in zip(results, expected["names"], strict=True):
+            assert tensor.name == name or name.startswith(f"{tensor.op.name}/") if hasattr(tensor, "op") else tensor.name == name
