@@ -24,25 +24,12 @@ _WIDE = tuple(f"{ROOT}.{part}." for part in ("contrib", "python", "core", "keras
 _PLACES = ("", "nn.", "nn.rnn_cell.", "contrib.rnn.", "layers.", "train.", "losses.", "contrib.layers.", "summary.")
 
 
-class _Unsupported:
-    """A name that is not there: using it says so."""
-
-    def __init__(self, name: str) -> None:
-        self.__dict__["_name"] = name
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(missing(self.__dict__["_name"]))
-
-    __call__ = __iter__ = __getitem__ = __mro_entries__ = __setattr__ = _refuse
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Unsupported(f"{self.__dict__['_name']}.{name}")
-
-
 class _Internals(types.ModuleType):
-    """A module of TensorFlow that has no counterpart: names are found among the public ones, by their last part."""
+    """A module of TensorFlow that has no counterpart: names are found among the public ones, by their last part.
+
+    Another name of it is such a module too, since it may be one; used as a function or class, it says that it is not
+    there.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -61,7 +48,12 @@ class _Internals(types.ModuleType):
         for place in (f"{module}.", f"nn.{module}.", *_PLACES):
             if f"{place}{name}" in PUBLIC:
                 return PUBLIC[f"{place}{name}"]
-        return _Unsupported(path)
+        return importlib.import_module(f"{NAME}.{path}")
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(missing(_inside(self.__name__)))
+
+    __call__ = __iter__ = __getitem__ = __mro_entries__ = _refuse
 
 
 def _inside(name: str) -> str:

@@ -43,7 +43,18 @@ class _ProbeError(Exception):
 def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     """Dtype, static shape and host value of every output of `op`."""
     if any(tensor.dtype == string for tensor in op.inputs):
+        return _of_strings(op, dtypes)
+    return _of_numbers(op, dtypes)
+
+
+def _of_strings(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
+    """A kernel that only moves elements is probed with numbers in place of strings."""
+    if not getattr(getattr(op.kernel, "func", op.kernel), "takes_strings", False):
         return _declared(op, dtypes)
+    return [(string, shape, None) for _, shape, _ in _of_numbers(op, None)]
+
+
+def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     if any(tensor.shape.sizes is None and tensor.host is None for tensor in op.inputs):
         return _without_rank(op, dtypes)
     first = _first_that_works(op)
@@ -165,12 +176,14 @@ def _probe(
     filled = [choice.get((place, axis), unknown) if size is None else size for axis, size in enumerate(sizes)]
     if integer is not None and (tensor.dtype.is_integer or tensor.dtype.is_bool) and len(filled) < 2:
         return torch.full(filled, integer, dtype=tensor.dtype.torch_dtype, device="cpu")
-    return torch.empty(filled, dtype=tensor.dtype.torch_dtype, device="meta")
+    return torch.empty(filled, dtype=tensor.dtype.torch_dtype or torch.int64, device="meta")
 
 
-def _run(op: Operation, which: int, choice: Choice, rank: int | None = None) -> list[torch.Tensor]:
+def _run(
+    op: Operation, which: int, choice: Choice, rank: int | None = None, integers: int | None = None
+) -> list[torch.Tensor]:
     try:
-        probes = [_probe(tensor, which, choice, place, rank) for place, tensor in enumerate(op.inputs)]
+        probes = [_probe(tensor, which, choice, place, rank, integers) for place, tensor in enumerate(op.inputs)]
         with torch.no_grad(), torch.device("meta"):
             try:
                 result = op.kernel(*probes)
