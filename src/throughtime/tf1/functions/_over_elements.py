@@ -144,11 +144,8 @@ class _Fold:
         elements = [list(value.unbind(0)) for value in values[first : first + many]]
         rows = list(zip(*[part[::-1] if reverse else part for part in elements], strict=True))
         captures = values[first + many :]
-        if self.given:
-            carried, found = list(values[:first]), []
-        else:
-            carried, found = list(rows.pop(0)), []
-            found.append(carried)
+        carried = list(values[:first]) if self.given else list(rows.pop(0))
+        found: list[list[Any]] = [] if self.given else [carried]
         for row in rows:
             carried = self.function(state, captures, [*carried, *row])
             found.append(carried)

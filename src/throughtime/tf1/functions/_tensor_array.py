@@ -46,6 +46,8 @@ class TensorArray:
 
     def _new(self, size: Any, clear: bool, name: str | None) -> Tensor:
         kind, dynamic, infer = self._dtype.torch_dtype, self._dynamic, self._infer_shape
+        if kind is None:
+            raise TypeError(f"a TensorArray holds numbers, got {self._dtype.name}")
 
         def kernel(count: Any) -> Any:
             return ArrayValue(kind, size=int(count), dynamic_size=dynamic, clear_after_read=clear, infer_shape=infer)

@@ -33,8 +33,8 @@ def while_loop(
 ) -> Any:
     """Repeat `loop_vars = body(*loop_vars)` while `cond(*loop_vars)` holds."""
     del swap_memory
-    if not callable(cond) or not callable(body):
-        raise TypeError(f"{'cond' if not callable(cond) else 'body'} must be callable.")
+    for argument, function in (("cond", cond), ("body", body)):
+        check_callable(argument, function)
     if parallel_iterations < 1:
         raise TypeError("parallel_iterations must be a positive integer.")
     if not _pytree.is_nest(loop_vars):
@@ -52,6 +52,12 @@ def while_loop(
     result = from_loop_leaves(loop_vars, op.outputs)
     alone = len(_pytree.children(result)) == 1 and not return_same_structure
     return _pytree.children(result)[0] if alone else result
+
+
+def check_callable(argument: str, function: Any) -> None:
+    """Raise unless a function was given."""
+    if not callable(function):
+        raise TypeError(f"{argument} must be callable.")
 
 
 class _Loop:

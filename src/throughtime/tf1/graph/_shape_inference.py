@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from throughtime.tf1.graph._dtypes import DType, float32, from_torch, string
-from throughtime.tf1.graph._shapes import UNKNOWN, TensorShape
+from throughtime.tf1.graph._shapes import UNKNOWN, TensorShape, as_shape
 from throughtime.tf1.graph._user_line import describe_line
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ ShapeRule = Callable[..., Sequence[Any]]
 # tensor with five such dimensions has a size that fits 64 bits.
 PROBE_SIZES = (840, 1680)
 LARGEST_HOST_VALUE = 4096
+SHAPE_FALLBACK = "shape_fallback"
+"""The attribute with a rule for shapes that probes do not find."""
 _RANKS_TO_TRY = (1, 2, 3, 4, 0, 5)
 _MOST_TRIALS = 512
 
@@ -59,9 +61,7 @@ def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]
         return _without_rank(op, dtypes)
     first = _first_that_works(op)
     if isinstance(first, Exception):
-        if _asks_for_values(first):
-            return _with_unknown_integers(op, dtypes)
-        raise _shape_error(op, first) from first
+        return _not_probed(op, dtypes, first)
     choice, result = first
     if not _depends_on_probe_size(op.inputs):
         return [_merge(one, one) for one in result]
@@ -70,6 +70,18 @@ def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]
     except _ProbeError:
         return _declared(op, dtypes or [from_torch(one.dtype) for one in result])
     return [_merge(*pair) for pair in zip(result, second, strict=True)]
+
+
+def _not_probed(op: Operation, dtypes: Sequence[DType] | None, error: Exception) -> list[Inferred]:
+    """Outputs of a kernel that does not take probes: by its own rule, by trying values, or an error of the program."""
+    rule = op.attrs.get(SHAPE_FALLBACK)
+    if rule is not None and _depends_on_probe_size(op.inputs):
+        shapes = [as_shape(shape) for shape in rule()]
+        kinds = dtypes or [op.inputs[0].dtype.base_dtype] * len(shapes)
+        return [(dtype, shape, None) for dtype, shape in zip(kinds, shapes, strict=True)]
+    if _asks_for_values(error):
+        return _with_unknown_integers(op, dtypes)
+    raise _shape_error(op, error) from error
 
 
 def _asks_for_values(error: Exception) -> bool:
@@ -156,7 +168,7 @@ def _choices(inputs: Sequence[Tensor]) -> Iterator[Choice]:
     yield {}
     shapes = [tensor.shape.sizes or () for tensor in inputs]
     unknown = [(place, axis) for place, sizes in enumerate(shapes) for axis, size in enumerate(sizes) if size is None]
-    known = sorted({size for sizes in shapes for size in sizes if size is not None})
+    known = sorted({1, *(size for sizes in shapes for size in sizes if size is not None)})
     for count in range(1, len(unknown) + 1):
         for places in itertools.combinations(unknown, count):
             for sizes in itertools.product(known, repeat=count):

@@ -39,7 +39,18 @@ def shape(input: Tensor, out_type: Static = int32) -> Tensor:  # noqa: A002
     return torch.tensor(tuple(input.shape), dtype=torch_dtype(out_type), device="cpu")
 
 
-@operation("reshape", op_name="Reshape")
+def _reshaped(tensor: Any, shape: Any) -> list[Any]:
+    """The sizes that the argument says; -1 and what depends on a run are unknown."""
+    if not is_tensor(shape):
+        return [[None if size == -1 else size for size in ints(shape)]]
+    if shape.host is None:
+        count = (shape.shape.sizes or (None,))[0]
+        return [None if count is None else [None] * count]
+    first, second = (one.tolist() for one in shape.host)
+    return [[a if a == b and a != -1 else None for a, b in zip(first, second, strict=True)]]
+
+
+@operation("reshape", op_name="Reshape", fallback_rule=_reshaped)
 @takes_strings
 def reshape(tensor: Tensor, shape: Static) -> Tensor:
     """The same elements in another shape."""

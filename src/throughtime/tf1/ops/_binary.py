@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 
 import torch
 
@@ -154,4 +153,3 @@ def polyval(coeffs: Tensors, x: Tensor) -> Tensor:
     return total
 
 
-_ = math

@@ -52,7 +52,13 @@ def parallel_stack(values: Tensors) -> Tensor:
     return torch.stack(list(values))
 
 
-@operation("unstack", op_name="Unpack", scope="unstack",
+def _unstacked(value: Any, num: Any, axis: Any) -> list[Any]:
+    sizes = list(value.shape.sizes)
+    del sizes[axis]
+    return [sizes] * num
+
+
+@operation("unstack", op_name="Unpack", scope="unstack", fallback_rule=_unstacked,
            dtypes=lambda value, num, axis: [value.dtype.base_dtype] * _pieces(value, num, axis))  # fmt: skip
 @takes_strings
 def _unstack(value: Tensor, num: Static = None, axis: Static = 0) -> tuple[Tensor, ...]:
@@ -81,7 +87,13 @@ def _listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result]
 
 
-@operation("split", op_name="Split", scope="split", positional=("value", "num_or_size_splits", "axis", "num", "name"),
+def _split_shapes(value: Any, num_or_size_splits: Any, axis: Any, num: Any) -> list[Any]:
+    sizes, place = list(value.shape.sizes), int(plain(axis))
+    parts = num_or_size_splits if isinstance(num_or_size_splits, list | tuple) else [None] * _parts(num_or_size_splits, num)
+    return [[None if part == -1 else part if at == place % len(sizes) else size for at, size in enumerate(sizes)] for part in parts]
+
+
+@operation("split", op_name="Split", scope="split", fallback_rule=_split_shapes, positional=("value", "num_or_size_splits", "axis", "num", "name"),
            dtypes=lambda value, num_or_size_splits, axis, num: [value.dtype.base_dtype] * _parts(num_or_size_splits, num))  # fmt: skip
 @takes_strings
 def _split(value: Tensor, num_or_size_splits: Static, axis: Static = 0, num: Static = None) -> tuple[Tensor, ...]:

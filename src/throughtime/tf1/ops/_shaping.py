@@ -84,7 +84,13 @@ def _pairs(paddings: Any) -> list[list[int]]:
     return [[int(plain(low)), int(plain(high))] for low, high in ints(paddings)]
 
 
-@operation("pad", op_name="Pad", positional=("tensor", "paddings", "mode", "name", "constant_values"))
+def _padded_shape(tensor: Any, **_: Any) -> list[Any]:
+    """Axes without padding have their size; the others are known when paddings are."""
+    sizes = tensor.shape.sizes
+    return [None if sizes is None else [None] * len(sizes)]
+
+
+@operation("pad", op_name="Pad", fallback_rule=_padded_shape, positional=("tensor", "paddings", "mode", "name", "constant_values"))
 def pad(tensor: Tensor, paddings: Static, mode: Static = "CONSTANT", constant_values: Static = 0) -> Tensor:
     """Elements added around a tensor: a constant, or its own elements mirrored."""
     pairs = _pairs(paddings)

@@ -21,7 +21,7 @@ from throughtime.tf1._namespace import export
 from throughtime.tf1.graph._dtypes import DType, as_dtype
 from throughtime.tf1.graph._graph import create_op, get_default_graph
 from throughtime.tf1.graph._operation import Tensor as GraphTensor
-from throughtime.tf1.graph._shape_inference import ShapeRule
+from throughtime.tf1.graph._shape_inference import SHAPE_FALLBACK, ShapeRule
 from throughtime.tf1.ops._convert import constant_value, convert_to_tensor, is_tensor
 
 Tensor = torch.Tensor
@@ -49,6 +49,7 @@ class Entry:
     differentiable: bool
     stateful: bool
     argument_dtypes: dict[str, Any] = field(default_factory=dict)
+    fallback_rule: ShapeRule | None = None
 
 
 TABLE: dict[str, Entry] = {}
@@ -67,6 +68,7 @@ def operation(
     shape_rule: ShapeRule | None = None,
     differentiable: bool = True,
     stateful: bool = False,
+    fallback_rule: ShapeRule | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Put a kernel into the table and make its public function.
 
@@ -83,6 +85,7 @@ def operation(
         shape_rule: A function of the inputs (graph tensors) to shapes, for kernels that need real values.
         differentiable: Whether gradients pass.
         stateful: Whether the kernel takes the run's state first and runs in creation order.
+        fallback_rule: A shape rule for arguments that the kernel does not take as probes.
     """
 
     def register(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,6 +97,7 @@ def operation(
             names, op_name, scope or op_name, kernel, kinds,
             {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty},
             other, order, tuple(same_dtype), dtypes, shape_rule, differentiable, stateful, argument_dtypes or {},
+            fallback_rule,
         )  # fmt: skip
         public = _public_function(entry)
         TABLE[names[0]] = entry
@@ -236,9 +240,16 @@ def make_node(entry: Entry, arguments: dict[str, Any], name: str) -> Any:
         shape_rule=None if entry.shape_rule is None else lambda *_: entry.shape_rule(**arguments),  # type: ignore[misc]
         stateful=entry.stateful,
         differentiable=entry.differentiable,
-        attrs={key: value for key, value in arguments.items() if not isinstance(value, GraphTensor)},
+        attrs=_attributes(entry, arguments),
     )
     return op.outputs[0] if len(op.outputs) == 1 else op.outputs or op
+
+
+def _attributes(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in arguments.items() if not isinstance(value, GraphTensor)}
+    if entry.fallback_rule is not None:
+        found[SHAPE_FALLBACK] = functools.partial(entry.fallback_rule, **arguments)
+    return found
 
 
 def _close_over_static(entry: Entry, arguments: dict[str, Any]) -> tuple[list[GraphTensor], Callable[..., Any]]:

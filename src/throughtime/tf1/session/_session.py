@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -79,6 +79,14 @@ class BaseSession:
         with torch.set_grad_enabled(plan.program.records):
             values = plan.program(self.state, *[given[tensor] for tensor in plan.feeds])
         return plan.build([None if place is None else fetched(values[place], self._storages) for place in plan.places])
+
+    def tensors(self, fetches: Sequence[Tensor], feed_dict: Any = None) -> list[Any]:
+        """The values of tensors as the kernels see them, not as arrays."""
+        pairs = flatten_feeds(self._graph, feed_dict)
+        given = {tensor: feed_value(tensor, value, self.state.device) for tensor, value in pairs}
+        program = compile_program(list(fetches), list(given), (), self.state.device)
+        with torch.set_grad_enabled(program.records):
+            return program(self.state, *given.values())
 
     def _plan(self, fetches: Any, feeds: tuple[Tensor, ...]) -> Plan:
         key: Key = (self._graph.version, _identity(fetches), tuple(map(id, feeds)))
