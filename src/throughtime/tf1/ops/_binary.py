@@ -38,7 +38,12 @@ binary("minimum", "Minimum", _minimum, "The smaller of two numbers.")
 binary("divide", "RealDiv", lambda x, y: torch.true_divide(*_as_floats(x, y)), "The quotient.", scope="truediv")
 binary("realdiv", "RealDiv", torch.div, "The quotient of floats.", "real_div")
 binary("floor_div", "FloorDiv", lambda x, y: torch.div(x, y, rounding_mode="floor"), "The quotient, rounded down.")
-binary("truncatediv", "TruncateDiv", lambda x, y: torch.div(x, y, rounding_mode="trunc"), "The quotient, rounded towards zero.")
+binary(
+    "truncatediv",
+    "TruncateDiv",
+    lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "The quotient, rounded towards zero.",
+)
 binary("truncatemod", "TruncateMod", torch.fmod, "The remainder, with the sign of the dividend.", differentiable=False)
 binary("div_no_nan", "DivNoNan", _div_no_nan, "The quotient, zero where the divisor is.", scope="div_no_nan")
 binary("squared_difference", "SquaredDifference", lambda x, y: torch.square(x - y), "The square of the difference.")
@@ -98,7 +103,9 @@ def betainc(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     a, b, x = (one.double() for one in torch.broadcast_tensors(a, b, x))
     swapped = x > (a + 1) / (a + b + 2)
     a, b, x = torch.where(swapped, b, a), torch.where(swapped, a, b), torch.where(swapped, 1 - x, x)
-    front = torch.exp(torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b) + a * torch.log(x) + b * torch.log1p(-x)) / a
+    front = (
+        torch.exp(torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b) + a * torch.log(x) + b * torch.log1p(-x)) / a
+    )
     result = torch.where(swapped, 1 - front * _beta_fraction(a, b, x), front * _beta_fraction(a, b, x))
     return result.to(torch.float32)
 

@@ -56,7 +56,11 @@ def _from_batch(input: Tensor, block: list[int], crops: list[list[int]]) -> Tens
         count *= n
     sizes, rest = list(input.shape[1 : 1 + m]), list(input.shape[1 + m :])
     parts = input.reshape(*block, input.shape[0] // count, *sizes, *rest)
-    order = [m, *[place for axis in range(m) for place in (m + 1 + axis, axis)], *range(2 * m + 1, 2 * m + 1 + len(rest))]
+    order = [
+        m,
+        *[place for axis in range(m) for place in (m + 1 + axis, axis)],
+        *range(2 * m + 1, 2 * m + 1 + len(rest)),
+    ]
     whole = parts.permute(order).reshape(-1, *[size * n for size, n in zip(sizes, block, strict=True)], *rest)
     for axis, (low, high) in enumerate(crops):
         whole = whole.narrow(axis + 1, low, whole.shape[axis + 1] - low - high)
@@ -64,21 +68,27 @@ def _from_batch(input: Tensor, block: list[int], crops: list[list[int]]) -> Tens
 
 
 @exported("space_to_batch")
-def space_to_batch(input: Any, paddings: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None) -> Any:  # noqa: A002
+def space_to_batch(
+    input: Any, paddings: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None
+) -> Any:  # noqa: A002
     """Square blocks of an image as rows of the batch."""
     block = [block_size, block_size] if block_shape is None else block_shape
     return space_to_batch_nd(input, block, paddings, name=name or "SpaceToBatchND")
 
 
 @exported("batch_to_space")
-def batch_to_space(input: Any, crops: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None) -> Any:  # noqa: A002
+def batch_to_space(
+    input: Any, crops: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None
+) -> Any:  # noqa: A002
     """Rows of the batch as square blocks of an image."""
     block = [block_size, block_size] if block_shape is None else block_shape
     return batch_to_space_nd(input, block, crops, name=name or "BatchToSpaceND")
 
 
 @operation("required_space_to_batch_paddings", op_name="required_space_to_batch_paddings", differentiable=False)
-def required_space_to_batch_paddings(input_shape: Static, block_shape: Static, base_paddings: Static = None) -> tuple[Tensor, Tensor]:
+def required_space_to_batch_paddings(
+    input_shape: Static, block_shape: Static, base_paddings: Static = None
+) -> tuple[Tensor, Tensor]:
     """The paddings that make sizes divisible by a block, and the crops that undo them."""
     sizes, block = ints(input_shape), ints(block_shape)
     base = [[0, 0]] * len(sizes) if base_paddings is None else ints(base_paddings)

@@ -26,7 +26,9 @@ def _cumulative(name: str, op_name: str, function: Callable[[Tensor, int], Tenso
 
 
 _cumulative("cumsum", "Cumsum", lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype), 0, "The sum up to each element.")
-_cumulative("cumprod", "Cumprod", lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype), 1, "The product up to each element.")
+_cumulative(
+    "cumprod", "Cumprod", lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype), 1, "The product up to each element."
+)
 _cumulative(
     "math.cumulative_logsumexp", "CumulativeLogsumexp", torch.logcumsumexp, float("-inf"),
     "The logarithm of the sum of exponentials up to each element.",

@@ -39,7 +39,12 @@ _TABLE = {
 for _name, (_op_name, _function, _doc) in _TABLE.items():
     unary(_name, _op_name, _function, _doc)  # type: ignore[arg-type]
 
-_BESSEL = {"bessel_i0": torch.special.i0, "bessel_i1": torch.special.i1, "bessel_i0e": torch.special.i0e, "bessel_i1e": torch.special.i1e}
+_BESSEL = {
+    "bessel_i0": torch.special.i0,
+    "bessel_i1": torch.special.i1,
+    "bessel_i0e": torch.special.i0e,
+    "bessel_i1e": torch.special.i1e,
+}
 for _name, _function in _BESSEL.items():
     unary(f"math.{_name}", _name, _function, "A modified Bessel function.", scope=_name)
 
@@ -60,10 +65,22 @@ for _name, _function, _doc in (
     ("is_inf", torch.isinf, "Where a number is infinite."),
     ("is_nan", torch.isnan, "Where a number is NaN."),
 ):
-    unary(_name, {"is_finite": "IsFinite", "is_inf": "IsInf", "is_nan": "IsNan"}[_name], _function, _doc, differentiable=False)
+    unary(
+        _name,
+        {"is_finite": "IsFinite", "is_inf": "IsInf", "is_nan": "IsNan"}[_name],
+        _function,
+        _doc,
+        differentiable=False,
+    )
 
 unary("real", "Real", lambda x: x.real if x.is_complex() else x, "The real part.", argument="input")
-unary("imag", "Imag", lambda x: torch.imag(x) if x.is_complex() else torch.zeros_like(x), "The imaginary part.", argument="input")
+unary(
+    "imag",
+    "Imag",
+    lambda x: torch.imag(x) if x.is_complex() else torch.zeros_like(x),
+    "The imaginary part.",
+    argument="input",
+)
 unary("angle", "Angle", torch.angle, "The angle of a complex number.", argument="input")
 unary("conj", "Conj", lambda x: torch.conj(x).resolve_conj(), "The conjugate.")
 unary("bitwise.invert", "Invert", torch.bitwise_not, "All bits inverted.", scope="Invert", differentiable=False)
@@ -79,13 +96,25 @@ def lbeta(x: Tensor) -> Tensor:
     return torch.lgamma(x).sum(-1) - torch.lgamma(x.sum(-1))
 
 
-@operation("zeros_like", op_name="ZerosLike", scope="zeros_like", differentiable=False, positional=("tensor", "dtype", "name", "optimize"))
+@operation(
+    "zeros_like",
+    op_name="ZerosLike",
+    scope="zeros_like",
+    differentiable=False,
+    positional=("tensor", "dtype", "name", "optimize"),
+)
 def zeros_like(tensor: Tensor, dtype: Static = None, optimize: Static = True) -> Tensor:
     """Zeros in the shape of a tensor."""
     return torch.zeros_like(tensor, dtype=None if dtype is None else torch_dtype(dtype))
 
 
-@operation("ones_like", op_name="OnesLike", scope="ones_like", differentiable=False, positional=("tensor", "dtype", "name", "optimize"))
+@operation(
+    "ones_like",
+    op_name="OnesLike",
+    scope="ones_like",
+    differentiable=False,
+    positional=("tensor", "dtype", "name", "optimize"),
+)
 def ones_like(tensor: Tensor, dtype: Static = None, optimize: Static = True) -> Tensor:
     """Ones in the shape of a tensor."""
     return torch.ones_like(tensor, dtype=None if dtype is None else torch_dtype(dtype))
@@ -124,7 +153,9 @@ def bitcast(input: Tensor, type: Static) -> Tensor:  # noqa: A002
     return found.squeeze(-1) if wider else found
 
 
-@operation("clip_by_value", op_name="Maximum", scope="clip_by_value", same_dtype=("t", "clip_value_min", "clip_value_max"))
+@operation(
+    "clip_by_value", op_name="Maximum", scope="clip_by_value", same_dtype=("t", "clip_value_min", "clip_value_max")
+)
 def clip_by_value(t: Tensor, clip_value_min: Tensor, clip_value_max: Tensor) -> Tensor:
     """`t` limited to an interval."""
     return torch.maximum(torch.minimum(t, clip_value_max), clip_value_min)

@@ -104,5 +104,3 @@ def broadcast_dynamic_shape(shape_x: Tensor, shape_y: Tensor) -> Tensor:
     """The shape that two shapes are broadcast to."""
     found = torch.broadcast_shapes(tuple(shape_x.tolist()), tuple(shape_y.tolist()))
     return torch.tensor(found, dtype=shape_x.dtype, device="cpu")
-
-

@@ -52,7 +52,13 @@ def unary(
     spellings = {argument: "x"} if argument != "x" else None
     positional = (argument, "name") if argument != "x" else None
     return operation(
-        name, *others, op_name=op_name, scope=scope, spellings=spellings, positional=positional, differentiable=differentiable
+        name,
+        *others,
+        op_name=op_name,
+        scope=scope,
+        spellings=spellings,
+        positional=positional,
+        differentiable=differentiable,
     )(kernel)
 
 
@@ -72,7 +78,9 @@ def binary(
 
     kernel.__doc__ = doc
     kernel.__name__ = name.rpartition(".")[2]
-    return operation(name, *others, op_name=op_name, scope=scope, same_dtype=("x", "y"), differentiable=differentiable)(kernel)
+    return operation(name, *others, op_name=op_name, scope=scope, same_dtype=("x", "y"), differentiable=differentiable)(
+        kernel
+    )
 
 
 def dtype_of(argument: str) -> Callable[..., list[DType]]:

@@ -10,7 +10,9 @@ from throughtime.tf1.ops._table import Static, Tensor, operation
 _KEEP = {"keep_dims": "keepdims"}
 
 
-@operation("nn.moments", op_name="moments", spellings=_KEEP, positional=("x", "axes", "shift", "name", "keep_dims", "keepdims"))
+@operation(
+    "nn.moments", op_name="moments", spellings=_KEEP, positional=("x", "axes", "shift", "name", "keep_dims", "keepdims")
+)
 def moments(x: Tensor, axes: Static, shift: Static = None, keepdims: Static = False) -> tuple[Tensor, Tensor]:
     """The mean and the variance over axes."""
     over, keep = axes_of(axes, x.ndim), bool(keepdims)
@@ -25,7 +27,9 @@ def moments(x: Tensor, axes: Static, shift: Static = None, keepdims: Static = Fa
     "nn.weighted_moments", op_name="weighted_moments", spellings=_KEEP, same_dtype=("x", "frequency_weights"),
     positional=("x", "axes", "frequency_weights", "name", "keep_dims", "keepdims"),
 )  # fmt: skip
-def weighted_moments(x: Tensor, axes: Static, frequency_weights: Tensor, keepdims: Static = False) -> tuple[Tensor, Tensor]:
+def weighted_moments(
+    x: Tensor, axes: Static, frequency_weights: Tensor, keepdims: Static = False
+) -> tuple[Tensor, Tensor]:
     """The mean and the variance over axes, elements weighted."""
     over, keep = axes_of(axes, x.ndim), bool(keepdims)
     total = torch.broadcast_to(frequency_weights, x.shape).sum(over, keep)
@@ -36,7 +40,9 @@ def weighted_moments(x: Tensor, axes: Static, frequency_weights: Tensor, keepdim
 
 @operation("nn.sufficient_statistics", op_name="sufficient_statistics", spellings=_KEEP,
            positional=("x", "axes", "shift", "keep_dims", "name", "keepdims"))  # fmt: skip
-def sufficient_statistics(x: Tensor, axes: Static, shift: Static = None, keepdims: Static = False) -> tuple[Tensor, Tensor, Tensor]:
+def sufficient_statistics(
+    x: Tensor, axes: Static, shift: Static = None, keepdims: Static = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """The number of elements, their sum, and the sum of their squares."""
     over, keep = axes_of(axes, x.ndim), bool(keepdims)
     count = 1
@@ -47,7 +53,9 @@ def sufficient_statistics(x: Tensor, axes: Static, shift: Static = None, keepdim
 
 
 @operation("nn.normalize_moments", op_name="normalize", scope="normalize")
-def normalize_moments(counts: Tensor, mean_ss: Tensor, variance_ss: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+def normalize_moments(
+    counts: Tensor, mean_ss: Tensor, variance_ss: Tensor, shift: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The mean and the variance of sums."""
     moved = mean_ss / counts
     mean = moved if shift is None else moved + shift

@@ -87,7 +87,13 @@ def _descending(direction: str) -> bool:
     return direction == "DESCENDING"
 
 
-@operation("searchsorted", op_name="SearchSorted", scope="searchsorted", differentiable=False, same_dtype=("sorted_sequence", "values"))
+@operation(
+    "searchsorted",
+    op_name="SearchSorted",
+    scope="searchsorted",
+    differentiable=False,
+    same_dtype=("sorted_sequence", "values"),
+)
 def searchsorted(sorted_sequence: Tensor, values: Tensor, side: Static = "left", out_type: Static = int32) -> Tensor:
     """Where values would be inserted into sorted rows."""
     if values.is_meta:
@@ -108,7 +114,11 @@ def zero_fraction(value: Tensor) -> Tensor:
     shape_rule=lambda **_: [(None,)],
 )  # fmt: skip
 def bincount(
-    arr: Tensor, weights: Tensor | None = None, minlength: Static = None, maxlength: Static = None, dtype: Static = int32
+    arr: Tensor,
+    weights: Tensor | None = None,
+    minlength: Static = None,
+    maxlength: Static = None,
+    dtype: Static = int32,
 ) -> Tensor:
     """How often each number occurs, or the sum of the weights of its occurrences."""
     numbers = arr.reshape(-1).long()
@@ -135,7 +145,9 @@ def histogram_fixed_width(values: Tensor, value_range: Static, nbins: Static = 1
 
 
 @operation("histogram_fixed_width_bins", op_name="histogram_fixed_width_bins", differentiable=False)
-def histogram_fixed_width_bins(values: Tensor, value_range: Static, nbins: Static = 100, dtype: Static = int32) -> Tensor:
+def histogram_fixed_width_bins(
+    values: Tensor, value_range: Static, nbins: Static = 100, dtype: Static = int32
+) -> Tensor:
     """The interval that each value lies in."""
     return _bins(values, value_range, nbins).to(torch_dtype(dtype))
 
@@ -145,7 +157,11 @@ def histogram_fixed_width_bins(values: Tensor, value_range: Static, nbins: Stati
            dtypes=lambda labels, predictions, num_classes, dtype, weights: [dtype],
            shape_rule=lambda labels, predictions, num_classes, dtype, weights: [(num_classes, num_classes)])  # fmt: skip
 def confusion_matrix(
-    labels: Tensor, predictions: Tensor, num_classes: Static = None, dtype: Static = int32, weights: Tensor | None = None
+    labels: Tensor,
+    predictions: Tensor,
+    num_classes: Static = None,
+    dtype: Static = int32,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """How often each label (row) was predicted as each class (column)."""
     rows, columns = labels.reshape(-1).long(), predictions.reshape(-1).long()

@@ -49,7 +49,11 @@ def _all(x: Tensor, over: list[int], keep: bool) -> Tensor:
 def _reduction(name: str, op_name: str, reduce: Reduction, doc: str, old: bool = True, **options: Any) -> None:
     def kernel(input_tensor: Tensor, axis: Static = None, keepdims: Static = False) -> Tensor:
         over = axes(axis, input_tensor.ndim)
-        return reduce(input_tensor, over, bool(keepdims)) if over else reduce(input_tensor.unsqueeze(-1), [input_tensor.ndim], False)
+        return (
+            reduce(input_tensor, over, bool(keepdims))
+            if over
+            else reduce(input_tensor.unsqueeze(-1), [input_tensor.ndim], False)
+        )
 
     kernel.__doc__ = doc
     kernel.__name__ = name.rpartition(".")[2]

@@ -48,7 +48,12 @@ def _only(axis: Any) -> int:
     return int(axis[0]) if isinstance(axis, list) else int(axis)
 
 
-@operation("squeeze", op_name="Squeeze", spellings={"squeeze_dims": "axis"}, positional=("input", "axis", "name", "squeeze_dims"))
+@operation(
+    "squeeze",
+    op_name="Squeeze",
+    spellings={"squeeze_dims": "axis"},
+    positional=("input", "axis", "name", "squeeze_dims"),
+)
 @takes_strings
 def squeeze(input: Tensor, axis: Static = None) -> Tensor:  # noqa: A002
     """Axes of size one removed."""
@@ -77,7 +82,9 @@ def repeat(input: Tensor, repeats: Static, axis: Static = None) -> Tensor:  # no
     flat = input.reshape(-1) if axis is None else input
     counts = torch.as_tensor(repeats, device=flat.device)
     size = int(counts.sum()) if counts.ndim and not counts.is_meta else None
-    return torch.repeat_interleave(flat, counts if counts.ndim else int(counts), 0 if axis is None else axis, output_size=size)
+    return torch.repeat_interleave(
+        flat, counts if counts.ndim else int(counts), 0 if axis is None else axis, output_size=size
+    )
 
 
 def _pairs(paddings: Any) -> list[list[int]]:
@@ -106,7 +113,9 @@ def pad(tensor: Tensor, paddings: Static, mode: Static = "CONSTANT", constant_va
 def _mirrored(tensor: Tensor, axis: int, low: int, high: int, edge: int) -> Tensor:
     size = tensor.shape[axis]
     if max(low, high) > size - edge:
-        raise ValueError(f"paddings must be no greater than the dimension size: {low}, {high} greater than {size - edge}")
+        raise ValueError(
+            f"paddings must be no greater than the dimension size: {low}, {high} greater than {size - edge}"
+        )
     before, after = tensor.narrow(axis, edge, low), tensor.narrow(axis, size - edge - high, high)
     return torch.cat([before.flip(axis), tensor, after.flip(axis)], axis)
 
@@ -155,7 +164,9 @@ def invert_permutation(x: Tensor) -> Tensor:
 def ensure_shape(x: Tensor, shape: Static) -> Tensor:
     """The same tensor; an error if its shape does not fit."""
     wanted = _sizes(shape)
-    if wanted is not None and (len(wanted) != x.ndim or any(a is not None and a != b for a, b in zip(wanted, x.shape, strict=True))):
+    if wanted is not None and (
+        len(wanted) != x.ndim or any(a is not None and a != b for a, b in zip(wanted, x.shape, strict=True))
+    ):
         raise ValueError(f"Shape of tensor {tuple(x.shape)} is not compatible with expected shape {wanted}")
     return x
 

@@ -25,7 +25,11 @@ def takes_strings(kernel: Callable[..., Any]) -> Callable[..., Any]:
             return kernel(*args, **kwargs)
         result = kernel(*places, **keywords)
         flat = np.array([*pool, None], object)[:-1]
-        return tuple(_selected(flat, one) for one in result) if isinstance(result, tuple | list) else _selected(flat, result)
+        return (
+            tuple(_selected(flat, one) for one in result)
+            if isinstance(result, tuple | list)
+            else _selected(flat, result)
+        )
 
     moved.takes_strings = True  # type: ignore[attr-defined]
     return moved

@@ -160,6 +160,7 @@ class _Unroll:
         # The engine begins with zeros by itself, unless the program made the state.
         self.from_zeros = from_zeros and self.kind is not None and all(one.op.type == ZERO_STATE for one in first)
         self.dtype = step.outputs[0].dtype.torch_dtype
+        self.rows_proven = False
 
     def make(self) -> Operation:
         given = [] if self.from_zeros else self.first
@@ -187,6 +188,9 @@ class _Unroll:
         leading = self.inputs[0].shape.sizes or (None, None)
         batch, time = (leading[1], leading[0]) if self.order["time_major"] else leading[:2]
         batch = sizes[0] if batch is None and sizes else batch
+        if batch is None and self.lengths is not None and self.order["reverse"]:
+            # TensorFlow's reversal learns it from the lengths.
+            batch = (self.lengths.shape.sizes or (None,))[0]
         return TensorShape([time, batch, *sizes[1:]] if self.order["time_major"] else [batch, time, *sizes[1:]])
 
     def opened(self, values: Sequence[Any]) -> tuple[Sequence[Any], Any, Any, Sequence[Any]]:
@@ -201,10 +205,27 @@ class _Unroll:
             state, at = values[at : at + len(self.first)], at + len(self.first)
         return inputs, lengths, state, values[at:]
 
+    def _zeros(self, inputs: torch.Tensor) -> list[torch.Tensor]:
+        batch = inputs.shape[1 if self.order["time_major"] else 0]
+        rows = [[size or 0 for size in (tensor.shape.sizes or ())[1:]] for tensor in self.first]
+        kinds = [tensor.dtype.torch_dtype for tensor in self.first]
+        return [
+            torch.zeros((batch, *row), dtype=kind, device=inputs.device) for row, kind in zip(rows, kinds, strict=True)
+        ]
+
+    def _prove_rows(self, captures: Sequence[Any]) -> None:
+        """Rows that have ended leave the batch: that must not change the others."""
+        self.rows_proven = True
+        if self.kind is not None and not _engine.rows_are_independent(self.step, captures):
+            self.kind, self.refusal = None, "the rows of a batch depend on each other"
+
     def run(self, session_state: Any, *values: Any) -> tuple[Any, ...]:
         """The kernel."""
         inputs, lengths, state, captures = self.opened(values)
+        if lengths is not None and not self.rows_proven:
+            self._prove_rows(captures)
         if self.kind is None:
+            state = self._zeros(inputs[0]) if state is None else state
             outputs, final = unroll_whole_batch(
                 self.step, session_state, captures, inputs, lengths, state, self.count, **self.order
             )

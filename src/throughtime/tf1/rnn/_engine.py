@@ -93,6 +93,37 @@ def _fixed_batch(step: Function) -> str | None:
     return None
 
 
+def rows_are_independent(step: Function, captures: Sequence[torch.Tensor]) -> bool:
+    """Whether the first rows of a batch give the same without the last one; tried on random numbers."""
+    program = step.program(captures[0].device if captures and captures[0].is_cuda else None)
+    if program.random:
+        return True
+    generator = torch.Generator().manual_seed(0)
+    device = captures[0].device if captures else torch.device("cpu")
+    arguments = [_drawn(tensor, generator).to(device) for tensor in step.arguments]
+    try:
+        with torch.no_grad():
+            every = program.function(None, *captures, *arguments)
+            fewer = program.function(None, *captures, *[argument[:-1] for argument in arguments])
+    except Exception:  # noqa: BLE001  a kernel may raise anything
+        return False
+    return all(_close(one[:-1], other) for one, other in zip(every, fewer, strict=True))
+
+
+def _drawn(tensor: Any, generator: torch.Generator) -> torch.Tensor:
+    sizes = [_OTHER_BATCH, *(size or 1 for size in tensor.shape.sizes[1:])]
+    dtype: torch.dtype = tensor.dtype.torch_dtype
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.rand(sizes, generator=generator, dtype=torch.float64).to(dtype)
+    return torch.zeros(sizes, dtype=dtype)
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if not one.dtype.is_floating_point:
+        return torch.equal(one, other)
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
 def _blank(tensor: Any, batch: int | None) -> torch.Tensor:
     if batch is None and tensor.host is not None:
         value: torch.Tensor = tensor.host[0]
