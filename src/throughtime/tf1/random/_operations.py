@@ -190,7 +190,7 @@ def _categorical(logits: Any, num_samples: Any, dtype: Any, seed: int | None, na
     rows = None if sizes is None else sizes[0]
     return draw(
         "Multinomial", kernel, [tensor, *extra], seed=seed, name=node_name, dtypes=[kind],
-        shapes=[(rows, None if extra else int(count))], in_function=in_function, ids=(1 - len(extra), 0),
+        shapes=[(rows, None if extra else int(count))], in_function=in_function, ids=(0, 1 - len(extra)),
     )  # fmt: skip
 
 
