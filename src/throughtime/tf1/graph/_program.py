@@ -191,11 +191,18 @@ class _Writer:
 
     def _kernel(self, op: Operation) -> Callable[..., Any]:
         if op.type != GRADIENTS:
-            return op.kernel
+            return self._updating_kernel(op)
         place = self.gradients.index(op)
         later = self.gradients[place + 1 :]
         bound: Callable[..., Any] = op.attrs["bind"](retain=bool(later), again=_differentiated(op, later))
         return bound
+
+    def _updating_kernel(self, op: Operation) -> Callable[..., Any]:
+        """The kernel; an update writes in place unless a later gradient needs the values from before it."""
+        in_place: Callable[..., Any] | None = op.attrs.get("in_place")
+        if in_place is None or any(other in self.gradients for other in self.order[self.order.index(op) :]):
+            return op.kernel
+        return in_place
 
     def _constant(self, op: Operation) -> None:
         value = op.attrs["value"]

@@ -470,3 +470,8 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
     return create_op("ReportUninitialized", kernel, name=name, dtypes=[string], shapes=[[None]], stateful=True).outputs[
         0
     ]
+
+
+def read_variable(state: Any, variable: Operation) -> Any:
+    """The value of a variable in a session's state."""
+    return state.values[variable] if variable in state.values else variable.kernel(state)

@@ -10,6 +10,7 @@ from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._scopes import name_scope
 from throughtime.tf1.ops._convert import convert_to_tensor
 from throughtime.tf1.ops._helpers import axes
+from throughtime.tf1.ops._indexed_slices import IndexedSlices
 from throughtime.tf1.ops._table import Static, Tensor, Tensors, operation
 
 
@@ -62,7 +63,7 @@ def _clip_with_norm(t_list: Tensors, clip_norm: Tensor, norm: Tensor) -> tuple[T
 def global_norm(t_list: Any, name: str | None = None) -> Any:
     """The norm of all tensors together, those that are None left out."""
     _check_list(t_list)
-    return _global_norm_of([_dense(one) for one in t_list if one is not None], name=name)
+    return _global_norm_of([_rows(one) for one in t_list if one is not None], name=name)
 
 
 @exported("clip_by_global_norm")
@@ -70,11 +71,11 @@ def clip_by_global_norm(t_list: Any, clip_norm: Any, use_norm: Any = None, name:
     """Tensors scaled so that their norm together is at most `clip_norm`, and the norm they had."""
     _check_list(t_list)
     with name_scope(name, "clip_by_global_norm"):
-        present = [_dense(one) for one in t_list if one is not None]
+        present = [_rows(one) for one in t_list if one is not None]
         found = use_norm if use_norm is not None else global_norm(present)
         limit = convert_to_tensor(clip_norm, present[0].dtype.base_dtype if present else None, name="clip_norm")
         clipped = iter(_listed(_clip_with_norm(present, limit, found, name="clipped")) if present else [])
-        return [None if one is None else next(clipped) for one in t_list], found
+        return [None if one is None else _like(one, next(clipped)) for one in t_list], found
 
 
 def _check_list(t_list: Any) -> None:
@@ -86,8 +87,13 @@ def _listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result]
 
 
-def _dense(value: Any) -> Any:
-    return convert_to_tensor(value)
+def _rows(value: Any) -> Any:
+    """A tensor; of `IndexedSlices` the rows, as TensorFlow clips them: a row that occurs twice counts twice."""
+    return value.values if isinstance(value, IndexedSlices) else convert_to_tensor(value)
+
+
+def _like(value: Any, rows: Any) -> Any:
+    return IndexedSlices(rows, value.indices, value.dense_shape) if isinstance(value, IndexedSlices) else rows
 
 
 @operation("clip_by_norm", op_name="clip_by_norm", same_dtype=("t", "clip_norm"))

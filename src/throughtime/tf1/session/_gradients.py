@@ -14,6 +14,7 @@ from throughtime.tf1.graph._operation import Operation, Tensor
 from throughtime.tf1.graph._program import GRADIENTS
 from throughtime.tf1.graph._scopes import name_scope
 from throughtime.tf1.ops._convert import convert_to_tensor
+from throughtime.tf1.session._sparse_gradients import lookups_of, slices_of
 
 
 @exported("AggregationMethod")
@@ -54,7 +55,8 @@ def gradients(
     connected = _connected(targets, sources, stops)
     with name_scope(name, "gradients") as scope:
         seeds = _seeds(targets, grad_ys)
-        found = _make(targets, [one for one in dict.fromkeys(sources) if one in connected], seeds, stops, scope)
+        used = [one for one in dict.fromkeys(sources) if one in connected]
+        found = _with_lookups(targets, used, seeds, stops, scope)
         zero = unconnected_gradients == "zero"
         return [found.get(source) if source in found or not zero else _zeros(source) for source in sources]
 
@@ -93,6 +95,23 @@ def _connected(targets: Sequence[Tensor], sources: Sequence[Tensor], stops: Sequ
             found.add(tensor)
         if tensor not in stopped and tensor.op.differentiable:
             stack.extend(one for one in tensor.op.inputs if one.dtype.is_differentiable)
+    return found
+
+
+def _with_lookups(
+    targets: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    seeds: Sequence[Tensor | None],
+    stops: Sequence[Tensor],
+    scope: str,
+) -> dict[Tensor, Any]:
+    """The gradients; of variables that are only looked up, by the rows that were."""
+    lookups = lookups_of(targets, sources, stops)
+    rows = [op.outputs[0] for ops in lookups.values() for op in ops]
+    plain = [source for source in sources if source not in lookups]
+    found: dict[Tensor, Any] = dict(_make(targets, [*dict.fromkeys([*plain, *rows])], seeds, stops, scope))
+    for source, ops in lookups.items():
+        found[source] = slices_of(source, ops, [found[op.outputs[0]] for op in ops])
     return found
 
 
