@@ -41,7 +41,7 @@ class Case:
 
 
 def case(
-    operation, build, label="", gradients=True, shapes=True, runs=1, seed=None, tolerance=1e-5, constant=(), **inputs
+    operation, build, label="", gradients=True, shapes=True, runs=1, seed=None, tolerance=1e-5, constant=(), known=(), **inputs
 ):
     """Add a case; its name is the operation's, the label, and a number where both occur before."""
     base = operation + ("/" + label if label else "")
