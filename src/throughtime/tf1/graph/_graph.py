@@ -29,6 +29,7 @@ class Graph:
         self.collections: dict[Any, list[Any]] = {}
         self.seed: int | None = None
         self.version = 0
+        self.skipped_ids = 0
         self.finalized = False
         self.control: list[list[Operation]] = []
         self.devices: list[Any] = []
@@ -42,6 +43,10 @@ class Graph:
     def next_number(self) -> int:
         """The creation number of the next operation; functions count with the graph around them."""
         return len(self._ops)
+
+    def skip_ids(self, count: int) -> None:
+        """Count operations that TensorFlow makes where this package makes one: seeds derive from the count."""
+        self.skipped_ids += count
 
     def add(self, op: Operation) -> None:
         """Take a new operation."""
@@ -257,7 +262,7 @@ class Graph:
 
     @property
     def _last_id(self) -> int:
-        return self.next_number()
+        return self.next_number() + self.skipped_ids
 
     def root(self) -> Graph:
         """The outermost graph."""

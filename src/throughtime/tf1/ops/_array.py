@@ -10,7 +10,7 @@ import torch
 from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._dtypes import as_dtype, float32, int32, string
 from throughtime.tf1.ops._convert import constant, is_tensor
-from throughtime.tf1.ops._helpers import torch_dtype
+from throughtime.tf1.ops._helpers import sizes_of, torch_dtype
 from throughtime.tf1.ops._structure import takes_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
@@ -40,14 +40,7 @@ def shape(input: Tensor, out_type: Static = int32) -> Tensor:  # noqa: A002
 
 
 def _reshaped(tensor: Any, shape: Any) -> list[Any]:
-    """The sizes that the argument says; -1 and what depends on a run are unknown."""
-    if not is_tensor(shape):
-        return [[None if size == -1 else size for size in ints(shape)]]
-    if shape.host is None:
-        count = (shape.shape.sizes or (None,))[0]
-        return [None if count is None else [None] * count]
-    first, second = (one.tolist() for one in shape.host)
-    return [[a if a == b and a != -1 else None for a, b in zip(first, second, strict=True)]]
+    return [sizes_of(shape)]
 
 
 @operation("reshape", op_name="Reshape", fallback_rule=_reshaped)

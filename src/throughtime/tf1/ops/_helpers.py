@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from throughtime.tf1.graph._dtypes import DType, as_dtype
+from throughtime.tf1.graph._shapes import as_shape
+from throughtime.tf1.ops._convert import is_tensor
 from throughtime.tf1.ops._table import Tensor, ints, operation
 
 
@@ -105,3 +107,15 @@ def plain(value: Any) -> Any:
 def as_list(value: Any) -> list[Any]:
     """A list or tuple as a list, anything else as a list of one."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+
+
+def sizes_of(shape: Any) -> list[int | None] | None:
+    """The static shape that an argument `shape` describes: a list, a `TensorShape`, or a tensor."""
+    if not is_tensor(shape):
+        found = as_shape(shape).sizes
+        return None if found is None else [None if size is None or size < 0 else size for size in found]
+    if shape.host is None:
+        known = shape.shape.sizes
+        return None if not known or known[0] is None else [None] * known[0]
+    first, second = (one.tolist() for one in shape.host)
+    return [a if a == b and a >= 0 else None for a, b in zip(first, second, strict=True)]
