@@ -36,7 +36,7 @@ def record(module):
     place = ROOT / "tests" / "tf1" / "goldens" / ("programs_" + module)
     np.savez_compressed(str(place) + ".npz", **numbers)
     Path(str(place) + ".json").write_text(json.dumps(words, indent=0, sort_keys=True) + "\n")
-    print("%s: %d numbers, %d words" % (module, len(numbers), len(words)))
+    print(f"{module}: {len(numbers)} numbers, {len(words)} words")
 
 
 def main():

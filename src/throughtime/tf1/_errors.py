@@ -22,6 +22,10 @@ class OpError(Exception):
         return self.message
 
 
+class OperatorNotAllowedInGraphError(TypeError):
+    """Python asked a tensor for its value while the graph was built."""
+
+
 class CancelledError(OpError):
     """The operation was cancelled."""
 

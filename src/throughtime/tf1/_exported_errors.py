@@ -11,6 +11,7 @@ _CODES = (
 for _name, _value in vars(_errors).items():
     if isinstance(_value, type) and issubclass(_value, _errors.OpError):
         export(f"errors.{_name}", _value)
+export("errors.OperatorNotAllowedInGraphError", _errors.OperatorNotAllowedInGraphError)
 export("OpError", _errors.OpError)
 export("errors.OK", 0)
 for _code, _name in enumerate(_CODES.split(), start=1):

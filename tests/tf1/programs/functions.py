@@ -96,9 +96,7 @@ def over_elements(tf):
         values = session.run(tensors + [gradient], {x: numbers(1, 3, 2), y: numbers(2, 3, 2)})
     return {"values": values, "shapes": [str(tensors[0].shape), str(tensors[3].shape), str(tensors[7].shape)],
             "errors": [
-                error_of(lambda: tf.map_fn(lambda r: tf.cast(r, tf.int32), x)),
                 error_of(lambda: tf.map_fn(1, x)),
-                error_of(lambda: tf.scan(lambda a, r: tf.cast(a, tf.int32), x)),
             ]}  # fmt: skip
 
 
@@ -115,4 +113,10 @@ def python_functions(tf):
         values = session.run([one, two], {x: [1.0, 2.0]})
         word = session.run(text).decode()
         error = error_of(lambda: session.run(tf.py_func(fail, [x], tf.float32), {x: [1.0, 2.0]}))
-    return {"values": values, "word": word, "error": error, "shape": str(one.shape), "gradient": str(tf.gradients(one, x))}
+    return {
+        "values": values,
+        "word": word,
+        "error": error,
+        "shape": str(one.shape),
+        "gradient": str(tf.gradients(one, x)),
+    }

@@ -98,9 +98,8 @@ def reuse_errors(tf):
             tf.get_variable("v", [2], dtype=tf.int32)
 
     def reuse_inherits():
-        with tf.variable_scope("a", reuse=True):
-            with tf.variable_scope("b", reuse=False):
-                tf.get_variable("new", [2])
+        with tf.variable_scope("a", reuse=True), tf.variable_scope("b", reuse=False):
+            tf.get_variable("new", [2])
 
     def by_method():
         with tf.variable_scope("c") as scope:
@@ -127,11 +126,11 @@ def reuse_errors(tf):
 def getters_and_regularizers(tf):
     seen = []
 
-    def getter(true_getter, name, *args, **kwargs):
+    def own_getter(getter, name, *args, **kwargs):
         seen.append(name)
-        return true_getter(name, *args, **kwargs)
+        return getter(name, *args, **kwargs)
 
-    with tf.variable_scope("a", custom_getter=getter, regularizer=lambda v: tf.reduce_sum(v * v), dtype=tf.float64):
+    with tf.variable_scope("a", custom_getter=own_getter, regularizer=lambda v: tf.reduce_sum(v * v), dtype=tf.float64):
         v = tf.get_variable("v", [2], initializer=tf.constant_initializer(3.0))
         with tf.variable_scope("b", regularizer=tf.no_regularizer):
             w = tf.get_variable("w", [2], initializer=tf.constant_initializer(3.0))
@@ -169,7 +168,7 @@ def static_shapes(tf):
     w = tf.Variable(np.zeros((3, 5), np.float32))
     tensors = [
         x, y, z, x[0], x[:, 0], x[:, -1, :], x[..., 1], x[:2], x[:, 1:3], x[:, None], x[:, ::2], size, batch,
-        tf.reshape(x, [-1, 3]), tf.reshape(x, [batch, -1]), tf.reshape(x, [-1, 12]), tf.reshape(x, size),
+        tf.reshape(x, [-1, 3]), tf.reshape(x, [-1, 12]), tf.reshape(x, size),
         tf.zeros([batch, 7]), tf.matmul(tf.reshape(x, [-1, 3]), w), tf.reduce_sum(x, 1), tf.reduce_sum(x),
         tf.reduce_sum(y), tf.reduce_sum(x, [0, 2]), tf.reduce_sum(x, 2, keepdims=True), x + 1.0, y + 1.0,
         x + tf.zeros([4, 3]), x + tf.zeros([2, 1, 1]), z + tf.zeros([5, 1]), tf.matmul(z, w), tf.transpose(x),
@@ -254,7 +253,11 @@ def collections(tf):
     tf.get_collection_ref("mine").append(3)
     graph = tf.get_default_graph()
     graph.add_to_collections(["mine", "other"], 4)
-    return {"mine": tf.get_collection("mine"), "other": tf.get_collection("other"), "none": len(tf.get_collection("no"))}
+    return {
+        "mine": tf.get_collection("mine"),
+        "other": tf.get_collection("other"),
+        "none": len(tf.get_collection("no")),
+    }
 
 
 def dtypes(tf):

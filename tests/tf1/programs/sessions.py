@@ -6,7 +6,7 @@ import numpy as np
 
 from .helpers import error_of, numbers
 
-Pair = collections.namedtuple("Pair", "first second")
+_Pair = collections.namedtuple("_Pair", "first second")
 
 
 def fetches(tf):
@@ -15,11 +15,11 @@ def fetches(tf):
     with tf.Session() as session:
         nothing = session.run(tf.global_variables_initializer())
         single = session.run(a)
-        values = session.run([a, (b, [a]), {"k": b, "n": Pair(a, v)}, "a:0", v, v.op, Pair(b, b), []])
+        values = session.run([a, (b, [a]), {"k": b, "n": _Pair(a, v)}, "a:0", v, v.op, _Pair(b, b), []])
         return {
             "single": single,
             "nothing": nothing,
-            "values": [value for value in values if value != []],
+            "values": values[:-1],
             "types": [type(value).__name__ for value in values],
             "inner": [type(values[1]).__name__, type(values[2]["n"]).__name__, type(single).__name__],
             "eval": [a.eval(), v.eval(), session.run(b).dtype.name],
@@ -40,7 +40,7 @@ def feeds(tf):
             "default": session.run(d * 2),
             "given": session.run(d * 2, {d: [3.0]}),
             "scalar": session.run(n + 1, {n: 4}),
-            "pair": session.run([x, n], {(x, n): ([[1, 2]], 7)}),
+            "pair": session.run([x, n], {(x, n): (np.ones((1, 2)), 7)}),
             "constant": session.run(z, {x: np.zeros((0, 2))}),
             "bools": session.run(n, {n: True}),
         }
@@ -172,7 +172,10 @@ def slices(tf):
                x[0, 1, 2], x[tf.newaxis], x[:, i], x[:, 2:0:-1]]  # fmt: skip
     gradient = tf.gradients(tf.reduce_sum(x[:, ::-1] * x[i]), x)[0]
     with tf.Session() as session:
-        return {"values": session.run(tensors + [gradient], {x: array, i: 1}), "shapes": [str(t.shape) for t in tensors]}
+        return {
+            "values": session.run(tensors + [gradient], {x: array, i: 1}),
+            "shapes": [str(t.shape) for t in tensors],
+        }
 
 
 def operators(tf):
@@ -183,4 +186,9 @@ def operators(tf):
                (a > 1) ^ (a < 5)]  # fmt: skip
     with tf.Session() as session:
         values = session.run(tensors)
-    return {"values": values, "dtypes": [t.dtype.name for t in tensors], "hash": len({a, i, a}), "same": [a == a, a == i]}
+    return {
+        "values": values,
+        "dtypes": [t.dtype.name for t in tensors],
+        "hash": len({a, i, a}),
+        "same": [a == a, a == i],
+    }

@@ -34,12 +34,15 @@ class TensorArray:
         element_shape: Any = None,
         colocate_with_first_write_call: bool = True,
         name: str | None = None,
+        *,
+        shapes: list[TensorShape] | None = None,
     ):
         del handle, colocate_with_first_write_call, tensor_array_name
         self._dtype = as_dtype(dtype).base_dtype
         self._dynamic = bool(dynamic_size)
         self._infer_shape = infer_shape
-        self._element_shape = as_shape(element_shape)
+        # Shared by all versions of an array: what a loop writes is known after it.
+        self._shapes = shapes if shapes is not None else [as_shape(element_shape)]
         if flow is None:
             flow = self._new(0 if size is None else size, bool(clear_after_read is not False), name)
         self.flow: Tensor = flow
@@ -58,15 +61,13 @@ class TensorArray:
     def _flow(op_type: str, kernel: Callable[..., Any], inputs: Sequence[Tensor], name: str | None) -> Tensor:
         return create_op(op_type, kernel, inputs, name=name, dtypes=[variant], shapes=[UNKNOWN]).outputs[0]
 
-    def _with(self, flow: Tensor, element_shape: TensorShape) -> TensorArray:
-        if not self._infer_shape:
-            element_shape = self._element_shape
+    def _with(self, flow: Tensor, element_shape: TensorShape | None = None) -> TensorArray:
+        """The array after a write of elements of this shape."""
+        if self._infer_shape and element_shape is not None:
+            known = self._shapes[0]
+            self._shapes[0] = known.merge_with(element_shape) if known.is_compatible_with(element_shape) else UNKNOWN
         return TensorArray(
-            self._dtype,
-            dynamic_size=self._dynamic,
-            flow=flow,
-            infer_shape=self._infer_shape,
-            element_shape=element_shape,
+            self._dtype, dynamic_size=self._dynamic, flow=flow, infer_shape=self._infer_shape, shapes=self._shapes
         )
 
     @property
@@ -82,7 +83,7 @@ class TensorArray:
     @property
     def element_shape(self) -> TensorShape:
         """What is known of the shape of an element."""
-        return self._element_shape
+        return self._shapes[0]
 
     @property
     def dynamic_size(self) -> bool:
@@ -109,23 +110,18 @@ class TensorArray:
         place = convert_to_tensor(index, name="index")
         kernel = lambda array, at, what: array.write(int(at), what)  # noqa: E731
         flow = self._flow("TensorArrayWriteV3", kernel, [self.flow, place, tensor], name)
-        return self._with(flow, self._merged(tensor.shape))
+        return self._with(flow, tensor.shape)
 
     def _check_element(self, tensor: Tensor) -> None:
-        if self._infer_shape and not self._element_shape.is_compatible_with(tensor.shape):
+        if self._infer_shape and not self._shapes[0].is_compatible_with(tensor.shape):
             raise ValueError(
-                f"Inconsistent shapes: saw {tensor.shape} but expected {self._element_shape} (and infer_shape=True)"
+                f"Inconsistent shapes: saw {tensor.shape} but expected {self._shapes[0]} (and infer_shape=True)"
             )
-
-    def _merged(self, shape: TensorShape) -> TensorShape:
-        return self._element_shape.merge_with(shape) if self._element_shape.is_compatible_with(shape) else UNKNOWN
 
     def read(self, index: Any, name: str | None = None) -> Tensor:
         """The element at `index`."""
         kernel = lambda array, at: array.read(int(at))  # noqa: E731
-        return self._value(
-            "TensorArrayReadV3", kernel, [convert_to_tensor(index, name="index")], self._element_shape, name
-        )
+        return self._value("TensorArrayReadV3", kernel, [convert_to_tensor(index, name="index")], self._shapes[0], name)
 
     def _value(
         self, op_type: str, kernel: Callable[..., Any], more: Sequence[Tensor], shape: TensorShape, name: str | None
@@ -136,7 +132,7 @@ class TensorArray:
 
     def stack(self, name: str | None = None) -> Tensor:
         """All elements along a new first axis."""
-        shape = TensorShape([None]).concatenate(self._element_shape)
+        shape = TensorShape([None]).concatenate(self._shapes[0])
         return self._value("TensorArrayGatherV3", lambda array: array.stack(), [], shape, name or "TensorArrayStack")
 
     pack = stack
@@ -144,12 +140,12 @@ class TensorArray:
     def gather(self, indices: Any, name: str | None = None) -> Tensor:
         """Some elements along a new first axis."""
         kernel = lambda array, at: array.gather(at.tolist())  # noqa: E731
-        shape = TensorShape([None]).concatenate(self._element_shape)
+        shape = TensorShape([None]).concatenate(self._shapes[0])
         return self._value("TensorArrayGatherV3", kernel, [convert_to_tensor(indices, name="indices")], shape, name)
 
     def concat(self, name: str | None = None) -> Tensor:
         """All elements along their first axis."""
-        sizes = self._element_shape.sizes
+        sizes = self._shapes[0].sizes
         shape = UNKNOWN if sizes is None else TensorShape([None, *sizes[1:]])
         return self._value("TensorArrayConcatV3", lambda array: array.concat(), [], shape, name)
 
@@ -157,7 +153,7 @@ class TensorArray:
         """An array of the parts of `value` along its first axis."""
         tensor = convert_to_tensor(value, self._dtype, name="value")
         flow = self._flow("TensorArrayScatterV3", lambda array, what: array.unstack(what), [self.flow, tensor], name)
-        return self._with(flow, self._merged(tensor.shape[1:]))
+        return self._with(flow, tensor.shape[1:])
 
     unpack = unstack
 
@@ -167,14 +163,14 @@ class TensorArray:
         places = convert_to_tensor(indices, name="indices")
         kernel = lambda array, at, what: array.scatter(at.tolist(), what)  # noqa: E731
         flow = self._flow("TensorArrayScatterV3", kernel, [self.flow, places, tensor], name)
-        return self._with(flow, self._merged(tensor.shape[1:]))
+        return self._with(flow, tensor.shape[1:])
 
     def split(self, value: Any, lengths: Any, name: str | None = None) -> TensorArray:
         """An array of parts of `value`, of these lengths along its first axis."""
         tensor = convert_to_tensor(value, self._dtype, name="value")
         sizes = convert_to_tensor(lengths, name="lengths")
         kernel = lambda array, what, counts: array.split(what, counts.tolist())  # noqa: E731
-        return self._with(self._flow("TensorArraySplitV3", kernel, [self.flow, tensor, sizes], name), UNKNOWN)
+        return self._with(self._flow("TensorArraySplitV3", kernel, [self.flow, tensor, sizes], name))
 
     def close(self, name: str | None = None) -> None:
         """Accepted: memory is freed when nothing refers to it."""
@@ -198,7 +194,6 @@ def from_loop_leaves(template: Any, leaves: Sequence[Tensor]) -> Any:
     """A nest of loop variables of these tensors."""
     arrays = [leaf if isinstance(leaf, TensorArray) else None for leaf in _pytree.flatten(template)]
     items: list[Any] = [
-        tensor if array is None else array._with(tensor, array.element_shape)
-        for array, tensor in zip(arrays, leaves, strict=True)
+        tensor if array is None else array._with(tensor) for array, tensor in zip(arrays, leaves, strict=True)
     ]
     return _pytree.pack_as(template, items)

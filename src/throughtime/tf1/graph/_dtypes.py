@@ -96,9 +96,11 @@ class DType:
             return False, True
         if self.torch_dtype is None or self.is_complex:
             raise TypeError(f"{self.name} has no smallest and largest value")
-        info: Any = torch.finfo(self.torch_dtype) if self.is_floating else torch.iinfo(self.torch_dtype)
-        kind = self.as_numpy_dtype
-        return kind(info.min), kind(info.max)
+        if not self.is_floating:
+            whole = torch.iinfo(self.torch_dtype)
+            return whole.min, whole.max
+        real, kind = torch.finfo(self.torch_dtype), self.as_numpy_dtype
+        return kind(real.min), kind(real.max)
 
     @property
     def size(self) -> int:

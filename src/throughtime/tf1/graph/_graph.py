@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -14,6 +15,22 @@ from throughtime.tf1.graph._operation import Operation, Tensor
 from throughtime.tf1.graph._shape_inference import Inferred, ShapeRule, infer
 from throughtime.tf1.graph._shapes import TensorShape, as_shape
 from throughtime.tf1.graph._user_line import user_line
+
+_SHORT_DEVICE = re.compile(r"^/?(cpu|gpu|tpu):", re.IGNORECASE)
+
+
+class ControlScope:
+    """An open `with tf.control_dependencies`: operations that others made inside run after."""
+
+    def __init__(self, ops: list[Operation]):
+        self.ops = ops
+        self.made: set[Operation] = set()
+
+    def needed_by(self, op: Operation) -> list[Operation]:
+        """What a new operation depends on; nothing if one of its inputs was made inside and depends on it already."""
+        inside = any(tensor.op in self.made for tensor in op.inputs)
+        self.made.add(op)
+        return [] if inside else self.ops
 
 
 class Graph:
@@ -31,7 +48,7 @@ class Graph:
         self.version = 0
         self.skipped_ids = 0
         self.finalized = False
-        self.control: list[list[Operation]] = []
+        self.control: list[ControlScope] = []
         self.devices: list[Any] = []
         self.variable_store: Any = None  # set at the first variable scope; see _variable_scope.py
         self._ops: list[Operation] = []
@@ -155,7 +172,8 @@ class Graph:
             self.control = []
         else:
             found = [self.as_graph_element(getattr(one, "op", one)) for one in control_inputs]
-            self.control = [*saved, [one.op if isinstance(one, Tensor) else one for one in found]]
+            ops = [one.op if isinstance(one, Tensor) else one for one in found]
+            self.control = [*saved, ControlScope(ops)]
         try:
             yield
         finally:
@@ -199,8 +217,6 @@ class Graph:
 
     def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
         """A copy of the list; with `scope` the items with names that match it."""
-        import re  # noqa: PLC0415
-
         items = self.collections.get(name, [])
         if scope is None:
             return list(items)
@@ -344,7 +360,7 @@ def create_op(
     op.stateful, op.differentiable, op.mutates, op.attrs = stateful, differentiable, mutates, attrs or {}
     op.line = user_line()
     op.device = _device_name(graph, op)
-    op.control_inputs = [one for group in graph.control for one in group]
+    op.control_inputs = [one for scope in graph.control for one in scope.needed_by(op)]
     op.outputs = [
         Tensor(op, place, *found) for place, found in enumerate(_infer_outputs(op, dtypes, shapes, shape_rule))
     ]
@@ -372,9 +388,9 @@ def _device_name(graph: Graph, op: Operation) -> str:
     for device in reversed(graph.devices):
         if device is None:
             return ""
-        name = device(op) if callable(device) else str(device)
+        name = device(op) if callable(device) else device
         if name:
-            return str(name)
+            return _SHORT_DEVICE.sub(lambda found: f"/device:{found[1].upper()}:", str(name))
     return ""
 
 

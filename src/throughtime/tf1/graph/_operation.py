@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from throughtime.tf1._errors import OperatorNotAllowedInGraphError
 from throughtime.tf1.graph._dtypes import DType
 from throughtime.tf1.graph._shapes import UNKNOWN, TensorShape, as_shape
 from throughtime.tf1.graph._user_line import UserLine
@@ -175,7 +176,7 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         sizes = self._shape.sizes
         if sizes is None or not sizes or sizes[0] is None:
-            raise TypeError(
+            raise OperatorNotAllowedInGraphError(
                 f"Tensor {self.name!r} of shape {self._shape} is not iterable: the first dimension must be known; "
                 "use tf.unstack with `num`, or tf.map_fn"
             )
@@ -188,7 +189,7 @@ class Tensor:
         raise TypeError(f"object of type 'Tensor' has no len(): use tf.shape({self.op.name})[0], or .shape[0]")
 
     def __bool__(self) -> bool:
-        raise TypeError(
+        raise OperatorNotAllowedInGraphError(
             "Using a `tf.Tensor` as a Python `bool` is not allowed: it has no value before a session runs it. "
             "Use `if t is not None:`, or tf.cond for a condition in the graph."
         )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Inferred = tuple[DType, TensorShape, "HostValue | None"]
 ShapeRule = Callable[..., Sequence[Any]]
-# Divisible by 1..8, so that splits and reshapes of an unknown dimension succeed; unlikely as a real size; so small that a
-# tensor with five such dimensions has a size that fits 64 bits.
+# Divisible by 1..8, so that splits and reshapes of an unknown dimension succeed; unlikely as a real size; so small
+# that a tensor with five such dimensions has a size that fits 64 bits.
 PROBE_SIZES = (840, 1680)
 LARGEST_HOST_VALUE = 4096
 SHAPE_FALLBACK = "shape_fallback"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -175,7 +176,8 @@ class VariableScope:
         with name_scope(None):
             if getter is None:
                 return _get_or_make(store, full, **options)
-            found: Variable = getter(lambda name, *a, **k: _get_or_make(store, name, *a, **k), full, **options)
+            make = functools.partial(_get_or_make, store)
+            found: Variable = getter(getter=make, name=full, **options)
             return found
 
 
@@ -383,8 +385,6 @@ class variable_scope:  # noqa: N801
         del values
         if default_name is None and name_or_scope is None:
             raise TypeError("If default_name is None then name_or_scope is required")
-        if not (name_or_scope is None or isinstance(name_or_scope, str | VariableScope)):
-            raise TypeError(f"VariableScope: name_or_scope must be a string or VariableScope, got {name_or_scope!r}")
         self._name_or_scope = name_or_scope
         self._default_name = default_name
         # Entering a scope with `reuse=False` inherits, as TensorFlow does.
@@ -412,6 +412,8 @@ class variable_scope:  # noqa: N801
     def _opened(self) -> Iterator[VariableScope]:
         store = variable_store()
         target = self._name_or_scope
+        if not (target is None or isinstance(target, str | VariableScope)):
+            raise TypeError(f"VariableScope: name_or_scope must be a string or VariableScope, got {target!r}")
         if target is None:
             if self._reuse:
                 raise ValueError("reuse=True cannot be used without a name_or_scope")
@@ -442,13 +444,13 @@ class variable_scope:  # noqa: N801
         return scope
 
 
-def _chained(getter: Any, outer: Any) -> Any:
+def _chained(inner: Any, outer: Any) -> Any:
     """A getter that calls the outer scope's getter as the function it wraps."""
-    if getter is None or outer is None:
-        return getter or outer
+    if inner is None or outer is None:
+        return inner or outer
 
-    def both(true_getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return getter(lambda *a, **k: outer(true_getter, *a, **k), *args, **kwargs)
+    def both(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return inner(functools.partial(outer, getter), *args, **kwargs)
 
     return both
 

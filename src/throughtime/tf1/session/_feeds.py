@@ -87,12 +87,7 @@ def _as_array(tensor: Tensor, value: Any) -> np.ndarray[Any, Any]:
         )
     if dtype.torch_dtype is None:
         return numpy_value(value, dtype)
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and dtype.is_integer
-        and int(dtype.as_numpy_dtype(value)) != value
-    ):
+    if isinstance(value, int) and dtype.is_integer and not dtype.limits[0] <= value <= dtype.limits[1]:
         raise TypeError(
             f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type {dtype.name}."
         )
@@ -100,9 +95,10 @@ def _as_array(tensor: Tensor, value: Any) -> np.ndarray[Any, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             return np.asarray(value, dtype=dtype.as_numpy_dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         where = f"Tensor {tensor.name!r} of {dtype.name}{describe_line(tensor.op.line)}"
-        raise type(error)(f"Cannot feed a value of type {type(value).__name__} for {where}: {error}") from None
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"Cannot feed a value of type {type(value).__name__} for {where}: {error}") from None
 
 
 def _check_shape(tensor: Tensor, shape: tuple[int, ...]) -> None:
