@@ -30,7 +30,8 @@ class Reduction:
     @classmethod
     def all(cls) -> tuple[str, ...]:
         """All reductions."""
-        return cls.NONE, cls.SUM, cls.MEAN, cls.SUM_OVER_BATCH_SIZE, cls.SUM_BY_NONZERO_WEIGHTS
+        sums = (cls.SUM_OVER_BATCH_SIZE, cls.SUM_OVER_NONZERO_WEIGHTS, cls.SUM_BY_NONZERO_WEIGHTS)
+        return cls.NONE, cls.SUM, cls.MEAN, *sums
 
     @classmethod
     def validate(cls, key: str) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from throughtime.tf1._namespace import export, exported
+from throughtime.tf1.graph._dtypes import float64
 from throughtime.tf1.losses._weighted import quotient
 from throughtime.tf1.metrics._streaming import spread, streaming
 
@@ -140,11 +141,12 @@ def mean_iou(
     def result(matrix: Tensor) -> Tensor:
         both, either = matrix.diagonal(), matrix.sum(0) + matrix.sum(1) - matrix.diagonal()
         valid = (either != 0).sum().to(torch.float32)
-        return quotient(quotient(both, either).sum(), valid)
+        return quotient(quotient(both, either).sum().to(torch.float32), valid)
 
     sizes = {"total_confusion_matrix": (num_classes, num_classes)}
     inputs = [labels, predictions, *([] if weights is None else [weights])]
-    return streaming(name, "mean_iou", sizes, inputs, increments, result, metrics_collections, updates_collections)
+    collections = (metrics_collections, updates_collections)
+    return streaming(name, "mean_iou", sizes, inputs, increments, result, *collections, lambda matrix: matrix, float64)
 
 
 @exported("metrics.mean_per_class_accuracy")
@@ -160,9 +162,13 @@ def mean_per_class_accuracy(
         right = (predictions.reshape(-1).long() == flat).to(torch.float32)
         return torch.bincount(flat, scale, num_classes), torch.bincount(flat, scale * right, num_classes)
 
+    def by_class(total: Tensor, count: Tensor) -> Tensor:
+        return quotient(count, total)
+
     def result(total: Tensor, count: Tensor) -> Tensor:
-        return quotient(count, total).mean()
+        return by_class(total, count).mean()
 
     sizes = {"total": (num_classes,), "count": (num_classes,)}
     inputs = [labels, predictions, *([] if weights is None else [weights])]
-    return streaming(name, "mean_accuracy", sizes, inputs, increments, result, metrics_collections, updates_collections)
+    collections = (metrics_collections, updates_collections)
+    return streaming(name, "mean_accuracy", sizes, inputs, increments, result, *collections, by_class)

@@ -43,29 +43,37 @@ def streaming(
     result: Callable[..., torch.Tensor],
     metrics_collections: Any = None,
     updates_collections: Any = None,
+    update_result: Callable[..., torch.Tensor] | None = None,
+    dtype: DType = float32,
 ) -> tuple[Tensor, Tensor]:
     """A measure: `increments(*inputs)` is added to its variables, `result(*variables)` is its value.
 
-    `sizes` names the variables and gives their shapes.
+    `sizes` names the variables and gives their shapes. The update gives the value too, or `update_result`.
     """
     with variable_scope(name, default):
         tensors = [convert_to_tensor(each) for each in inputs]
-        variables = [local_variable(part, shape) for part, shape in sizes.items()]
+        variables = [local_variable(part, shape, dtype) for part, shape in sizes.items()]
         targets = [each.op for each in variables]
 
+        def read(state: Any, function: Callable[..., torch.Tensor]) -> torch.Tensor:
+            return function(*(read_variable(state, op) for op in targets))
+
         def value(state: Any) -> torch.Tensor:
-            return result(*(read_variable(state, op) for op in targets))
+            return read(state, result)
 
         def update(state: Any, *values: Any) -> torch.Tensor:
             for op, added in zip(targets, increments(*values), strict=True):
                 old = read_variable(state, op)
                 state.values[op] = old + added.detach().to(old.dtype)
-            return value(state)
+            return read(state, after)
 
-        shape = list(result(*(torch.zeros(tuple(size)) for size in sizes.values())).shape)
-        options: dict[str, Any] = {"dtypes": [float32], "shapes": [shape], "stateful": True, "differentiable": False}
-        found = create_op("Metric", value, name="value", **options).outputs[0]
-        updated = create_op("MetricUpdate", update, tensors, name="update_op", attrs={"writes": targets}, **options)
+        after = update_result or result
+        zeros = [torch.zeros(tuple(size)) for size in sizes.values()]
+        options: dict[str, Any] = {"stateful": True, "differentiable": False}
+        shapes = [list(function(*zeros).shape) for function in (result, after)]
+        found = create_op("Metric", value, name="value", dtypes=[float32], shapes=shapes[:1], **options).outputs[0]
+        options |= {"dtypes": [dtype if update_result else float32], "shapes": shapes[1:], "attrs": {"writes": targets}}
+        updated = create_op("MetricUpdate", update, tensors, name="update_op", **options)
     graph = get_default_graph()
     graph.add_to_collections(metrics_collections or [], found)
     graph.add_to_collections(updates_collections or [], updated.outputs[0])

@@ -72,7 +72,7 @@ def batch_norm(
         gamma = _parameter("gamma", size, dtype, *options) if scale else None
         rest = (param_initializers, False, variables_collections)
         averages = [_parameter(name, size, dtype, *rest) for name in ("moving_mean", "moving_variance")]
-        outputs, *found = batch_normalized(tensor, gamma, beta, *averages, is_training, epsilon, -1)
+        outputs, *found = batch_normalized(tensor, gamma, beta, *averages, is_training, epsilon, -1, (2, 4))
         if static_flag(is_training) is not False:
             rate = convert_to_tensor(decay)
             updates = [assign_average(each, value, rate) for each, value in zip(averages, found, strict=True)]
