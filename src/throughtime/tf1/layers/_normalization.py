@@ -17,12 +17,13 @@ from throughtime.tf1.train._moving_average import assign_average
 
 
 def batch_normalized(
-    inputs: Any, gamma: Any, beta: Any, mean: Any, variance: Any, training: Any, epsilon: float, axis: int
+    inputs: Any, gamma: Any, beta: Any, mean: Any, variance: Any, training: Any, epsilon: float, axis: int,
+    unbiased_ranks: tuple[int, ...] = (4,),
 ) -> tuple[Any, Any, Any]:
     """Normalised inputs, and the mean and variance for the moving averages.
 
-    While training these are the batch's; otherwise they are those that were given. Over four axes the variance for
-    the averages is the unbiased one, as TensorFlow's fused kernel has it.
+    While training these are the batch's; otherwise they are those that were given. For some ranks the variance for
+    the averages is the unbiased one: those for which TensorFlow uses its fused kernel.
     """
     optional = [tensor for tensor in (gamma, beta) if tensor is not None]
     flag = convert_to_tensor(training, bool_)
@@ -40,7 +41,7 @@ def batch_normalized(
         factor = factor if scale is None else factor * scale
         offset = -used[0] * factor if shift is None else shift - used[0] * factor
         count = x.numel() // max(x.shape[channels], 1)
-        unbiased = count / max(count - 1, 1) if is_training and x.ndim == 4 else 1.0
+        unbiased = count / max(count - 1, 1) if is_training and x.ndim in unbiased_ranks else 1.0
         return x * factor.reshape(shape) + offset.reshape(shape), used[0], used[1] * unbiased
 
     tensors = [convert_to_tensor(tensor) for tensor in (inputs, mean, variance)]

@@ -17,7 +17,7 @@ from throughtime.tf1.graph._program import variable_of
 from throughtime.tf1.ops._convert import constant
 from throughtime.tf1.ops._indexed_slices import IndexedSlices
 
-_LOOKUPS = {"Gather", "GatherV2", "ResourceGather"}
+_LOOKUPS = {"GatherV2", "embedding_lookup"}
 Uses = dict[Tensor, list[Operation]]
 
 
@@ -58,9 +58,9 @@ def _uses(targets: Sequence[Tensor], stops: Sequence[Tensor]) -> Uses:
 
 
 def _is_row_lookup(op: Operation) -> bool:
-    axis = op.attrs.get("axis", 0)
-    batched = op.attrs.get("batch_dims", 0)
-    return op.type in _LOOKUPS and axis in {0, None} and batched in {0, None} and len(op.inputs) == 2
+    """Whether an operation takes rows of its first input by the numbers in its second, and does nothing else."""
+    settings = [op.attrs.get(name) for name in ("axis", "batch_dims", "max_norm")]
+    return op.type in _LOOKUPS and len(op.inputs) == 2 and not any(settings)
 
 
 def slices_of(source: Tensor, lookups: Sequence[Operation], gradients: Sequence[Tensor]) -> IndexedSlices:
