@@ -73,7 +73,9 @@ def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]
     return _without_guesses(op, choice, result, merged)
 
 
-def _without_guesses(op: Operation, choice: Choice, result: list[torch.Tensor], found: list[Inferred]) -> list[Inferred]:
+def _without_guesses(
+    op: Operation, choice: Choice, result: list[torch.Tensor], found: list[Inferred]
+) -> list[Inferred]:
     """Where a dimension was taken as 1 and 2 does as well, sizes of results that follow from it are unknown."""
     if 1 not in choice.values():
         return found
@@ -82,7 +84,9 @@ def _without_guesses(op: Operation, choice: Choice, result: list[torch.Tensor], 
     except _ProbeError:
         return found
     agreed = [_merge(*pair) for pair in zip(result, other, strict=True)]
-    return [(dtype, _both(shape, second), None) for (dtype, shape, _), (_, second, _) in zip(found, agreed, strict=True)]
+    return [
+        (dtype, _both(shape, second), None) for (dtype, shape, _), (_, second, _) in zip(found, agreed, strict=True)
+    ]
 
 
 def _both(first: TensorShape, second: TensorShape) -> TensorShape:
