@@ -69,12 +69,35 @@ def test_values_and_gradients(name: str) -> None:
             compare(value, answer, max(case.tolerance, 1e-5), f"gradient {place}")
 
 
+# Static shapes that TensorFlow's own functions know more of: they compute with constants of the graph.
+LESS_KNOWN: set[str] = set()
+# Functions that TensorFlow composes of several operations, with names that say nothing about the call.
+OTHER_NAMES: set[str] = set()
+
+
+def check_shape(found: Any, expected: Any, actual: tuple[int, ...], exact: bool) -> None:
+    """A static shape holds for the recorded value and, with `exact`, knows each size that TensorFlow knows."""
+    if found is not None:
+        assert len(found) == len(actual), f"{found} for a value of shape {actual}"
+        assert all(size in {None, real} for size, real in zip(found, actual, strict=True)), f"{found} for {actual}"
+    if exact and expected is not None:
+        assert found is not None, f"unknown, TensorFlow knows {expected}"
+        known = zip(found, expected, strict=True)
+        assert all(theirs is None or ours is not None for ours, theirs in known), f"{found}, TensorFlow knows {expected}"
+
+
 @every_case
 def test_static_shapes(name: str) -> None:
     case, expected = CASES[name]
-    assert harness.static_shapes(tf, case, "full") == expected["shapes"]
-    for variant, shapes in expected.get("variants", {}).items():
-        assert harness.static_shapes(tf, case, variant) == shapes, variant
+    actual = [value.shape for value in expected["values"][0]]
+    for variant, shapes in {"full": expected["shapes"], **expected.get("variants", {})}.items():
+        found = harness.static_shapes(tf, case, variant)
+        if isinstance(shapes, str):
+            continue  # TensorFlow raises; knowing more is no fault
+        assert not isinstance(found, str), f"{variant}: {found} where TensorFlow has {shapes}"
+        exact = variant != "rank" and case.operation not in LESS_KNOWN
+        for ours, theirs, real in zip(found, shapes, actual, strict=True):
+            check_shape(ours, theirs, real, exact)
 
 
 @every_case
@@ -84,5 +107,8 @@ def test_names(name: str) -> None:
         if case.seed is not None:
             tf.set_random_seed(case.seed)
         _, results = harness.build(tf, case)
-        for tensor, name in zip(results, expected["names"], strict=True):
-            assert tensor.name == name or name.startswith(f"{tensor.op.name}/") if hasattr(tensor, "op") else tensor.name == name
+    if case.operation in OTHER_NAMES:
+        return
+    for tensor, theirs in zip(results, expected["names"], strict=True):
+        inside = f"{getattr(tensor, 'op', tensor).name}/"
+        assert tensor.name == theirs or theirs.startswith(inside)

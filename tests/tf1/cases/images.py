@@ -38,11 +38,11 @@ for _name in (
         lambda tf, x, f=_name: getattr(tf.image, f)(x),
         x=_image[0],
         tolerance=1e-4,
-        gradients=_name in ("flip_left_right", "rot90", "rgb_to_grayscale"),
+        gradients=_name in ("flip_left_right", "rgb_to_grayscale"),
     )
 for _name in ("hsv_to_rgb", "yiq_to_rgb", "yuv_to_rgb"):
     case("image." + _name, lambda tf, x, f=_name: getattr(tf.image, f)(x), x=_image, tolerance=1e-4, gradients=False)
-case("image.rot90", lambda tf, x: tf.image.rot90(x, k=3), "three", x=_image[0])
+case("image.rot90", lambda tf, x: tf.image.rot90(x, k=3), "three", x=_image[0], gradients=False)
 case("image.grayscale_to_rgb", lambda tf, x: tf.image.grayscale_to_rgb(x), x=_image[..., :1].copy())
 case("image.adjust_brightness", lambda tf, x: tf.image.adjust_brightness(x, 0.2), x=_image)
 case("image.adjust_contrast", lambda tf, x: tf.image.adjust_contrast(x, 1.7), x=_image, tolerance=1e-4, gradients=False)

@@ -49,10 +49,10 @@ binary("div_no_nan", "DivNoNan", _div_no_nan, "The quotient, zero where the divi
 binary("squared_difference", "SquaredDifference", lambda x, y: torch.square(x - y), "The square of the difference.")
 binary("atan2", "Atan2", torch.atan2, "The angle of the point (y, x).")
 binary("math.multiply_no_nan", "MulNoNan", _multiply_no_nan, "The product, zero where `y` is.", scope="multiply_no_nan")
-binary("math.xlogy", "Xlogy", torch.special.xlogy, "`x log(y)`, zero where `x` is.", scope="xlogy")
+binary("math.xlogy", "Xlogy", torch.special.xlogy, "`x log(y)`, zero where `x` is.")
 binary(
     "math.xdivy", "Xdivy", lambda x, y: torch.where(x == 0, torch.zeros((), dtype=x.dtype), x / y),
-    "`x / y`, zero where `x` is.", scope="xdivy",
+    "`x / y`, zero where `x` is.",
 )  # fmt: skip
 binary("math.nextafter", "NextAfter", torch.nextafter, "The next float after `x` towards `y`.", differentiable=False)
 for _name, _op_name, _function, _doc in (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from throughtime.tf1.ops._helpers import plain, unary
+from throughtime.tf1.ops._helpers import dtype_of, plain, unary
 from throughtime.tf1.ops._table import Static, Tensor, operation
 
 _GREY = [0.2989, 0.5870, 0.1140]
@@ -16,11 +18,18 @@ _MATRICES = {
 }
 
 
+def _three(**given: Any) -> list[Any]:
+    """Images with three channels."""
+    (images, *_) = (one for one in given.values() if hasattr(one, "shape"))
+    sizes = images.shape.sizes
+    return [None if sizes is None else [*sizes[:-1], 3]]
+
+
 def _converted(name: str) -> None:
     def convert(images: Tensor) -> Tensor:
         return images @ torch.tensor(_MATRICES[name], dtype=images.dtype)
 
-    unary(f"image.{name}", "Tensordot", convert, f"Colours converted ({name.replace('_', ' ')}).", scope="Tensordot", argument="images")
+    unary(f"image.{name}", "Tensordot", convert, f"Colours converted ({name.replace('_', ' ')}).", scope="Tensordot", argument="images", fallback_rule=_three)
 
 
 for _name in _MATRICES:
@@ -47,18 +56,18 @@ def _to_rgb(images: Tensor) -> Tensor:
     return torch.stack([((1 - saturation) + saturation * share.clamp(0, 1)) * value for share in shares], -1)
 
 
-unary("image.rgb_to_hsv", "RGBToHSV", _to_hsv, "Hue, saturation and value of colours.", argument="images")
-unary("image.hsv_to_rgb", "HSVToRGB", _to_rgb, "Colours of hue, saturation and value.", argument="images")
+unary("image.rgb_to_hsv", "RGBToHSV", _to_hsv, "Hue, saturation and value of colours.", argument="images", fallback_rule=_three)
+unary("image.hsv_to_rgb", "HSVToRGB", _to_rgb, "Colours of hue, saturation and value.", argument="images", fallback_rule=_three)
 
 
-@operation("image.adjust_saturation", op_name="adjust_saturation")
+@operation("image.adjust_saturation", op_name="adjust_saturation", fallback_rule=_three)
 def adjust_saturation(image: Tensor, saturation_factor: Static) -> Tensor:
     """The saturation multiplied."""
     hue, saturation, value = _to_hsv(image).unbind(-1)
     return _to_rgb(torch.stack([hue, (saturation * plain(saturation_factor)).clamp(0, 1), value], -1))
 
 
-@operation("image.adjust_hue", op_name="adjust_hue")
+@operation("image.adjust_hue", op_name="adjust_hue", fallback_rule=_three)
 def adjust_hue(image: Tensor, delta: Static) -> Tensor:
     """The hue moved."""
     hue, saturation, value = _to_hsv(image).unbind(-1)
@@ -71,7 +80,7 @@ def rgb_to_grayscale(images: Tensor) -> Tensor:
     return (images * torch.tensor(_GREY, dtype=images.dtype)).sum(-1, keepdim=True)
 
 
-@operation("image.grayscale_to_rgb", op_name="grayscale_to_rgb")
+@operation("image.grayscale_to_rgb", op_name="grayscale_to_rgb", shape_rule=_three, dtypes=dtype_of("images"))
 def grayscale_to_rgb(images: Tensor) -> Tensor:
     """Images with one channel three times."""
     return images.repeat(*[1] * (images.ndim - 1), 3)

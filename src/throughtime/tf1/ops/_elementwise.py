@@ -46,7 +46,7 @@ _BESSEL = {
     "bessel_i1e": torch.special.i1e,
 }
 for _name, _function in _BESSEL.items():
-    unary(f"math.{_name}", _name, _function, "A modified Bessel function.", scope=_name)
+    unary(f"math.{_name}", _name, _function, "A modified Bessel function.", scope=_name.title().replace("_", "").replace("E", "e") if _name.endswith("e") else _name)
 
 
 def _rounding(name: str, op_name: str, function: str, doc: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from throughtime.tf1.graph._dtypes import bool_, float32
 from throughtime.tf1.ops._convert import constant_value, is_tensor
 from throughtime.tf1.ops._helpers import plain, torch_dtype
+from throughtime.tf1.ops._structure import measures_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 
@@ -87,12 +88,14 @@ def broadcast_to(input: Tensor, shape: Static) -> Tensor:  # noqa: A002
 
 
 @operation("rank", op_name="Rank", differentiable=False)
+@measures_strings
 def rank(input: Tensor) -> Tensor:  # noqa: A002
     """The number of axes."""
     return torch.tensor(input.ndim, dtype=torch.int32, device="cpu")
 
 
 @operation("size", op_name="Size", differentiable=False, positional=("input", "name", "out_type"))
+@measures_strings
 def size(input: Tensor, out_type: Static = "int32") -> Tensor:  # noqa: A002
     """The number of elements."""
     count = input.size if isinstance(input, np.ndarray) else input.numel()

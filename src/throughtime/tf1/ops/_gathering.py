@@ -14,7 +14,7 @@ from throughtime.tf1.ops._table import Static, Tensor, operation
 def _gather(params: Tensor, indices: Tensor, axis: int, batch_dims: int) -> Tensor:
     if batch_dims == 0:
         flat = params.index_select(axis, indices.reshape(-1).long())
-        return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
+        return flat.reshape([*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :]])
     rows = [_gather(*pair, axis - 1, batch_dims - 1) for pair in zip(params, indices, strict=True)]
     return torch.stack(rows) if not params.is_meta else _gathered_meta(params, indices, axis, batch_dims)
 

@@ -42,16 +42,16 @@ def rot90(image: Tensor, k: Static = 1) -> Tensor:
 
 
 @operation("image.adjust_brightness", op_name="adjust_brightness")
-def adjust_brightness(image: Tensor, delta: Static) -> Tensor:
+def adjust_brightness(image: Tensor, delta: Tensor) -> Tensor:
     """A number added to all pixels."""
-    return image + plain(delta)
+    return image + delta
 
 
 @operation("image.adjust_contrast", op_name="adjust_contrast")
-def adjust_contrast(images: Tensor, contrast_factor: Static) -> Tensor:
+def adjust_contrast(images: Tensor, contrast_factor: Tensor) -> Tensor:
     """The distance of pixels from the mean of their channel multiplied."""
     mean = images.mean((-3, -2), True)
-    return (images - mean) * plain(contrast_factor) + mean
+    return (images - mean) * contrast_factor + mean
 
 
 @operation("image.adjust_gamma", op_name="adjust_gamma")

@@ -64,6 +64,8 @@ def _unstacked(value: Any, num: Any, axis: Any) -> list[Any]:
 @takes_strings
 def _unstack(value: Tensor, num: Static = None, axis: Static = 0) -> tuple[Tensor, ...]:
     """The parts of a tensor along an axis."""
+    if num is not None and value.shape[axis] != num:
+        raise ValueError(f"num is {num} for an axis of size {value.shape[axis]}")
     return torch.unbind(value, axis)
 
 

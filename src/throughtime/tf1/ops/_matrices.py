@@ -21,9 +21,14 @@ unary("linalg.expm", "MatrixExponential", torch.linalg.matrix_exp, "The exponent
 unary("trace", "Trace", lambda x: torch.diagonal(x, 0, -2, -1).sum(-1), "The sum of the diagonal.")
 unary("diag", "Diag", lambda x: torch.diag(x.reshape(-1)).reshape(*x.shape, *x.shape), "A tensor with a diagonal.", argument="diagonal")
 unary("diag_part", "DiagPart", lambda x: _diag_part(x), "The diagonal of a tensor.", argument="input")
-unary("self_adjoint_eigvals", "SelfAdjointEigV2", torch.linalg.eigvalsh, "The eigenvalues of a symmetric matrix.", argument="tensor")
+unary("self_adjoint_eigvals", "SelfAdjointEigV2", lambda x: torch.linalg.eigvalsh(_symmetric(x)), "The eigenvalues of a symmetric matrix.", argument="tensor")
 unary("linalg.logdet", "logdet", lambda x: 2 * torch.log(torch.diagonal(torch.linalg.cholesky(x), 0, -2, -1)).sum(-1),
       "The logarithm of the determinant of a positive definite matrix.", scope="logdet", argument="matrix")  # fmt: skip
+
+
+def _symmetric(x: Tensor) -> Tensor:
+    """The matrix of the lower triangle: only that has a gradient."""
+    return torch.tril(x) + torch.tril(x, -1).mH
 
 
 def _diag_part(x: Tensor) -> Tensor:
@@ -76,7 +81,7 @@ def matrix_triangular_solve(matrix: Tensor, rhs: Tensor, lower: Static = True, a
 @operation("cholesky_solve", op_name="cholesky_solve", same_dtype=("chol", "rhs"))
 def cholesky_solve(chol: Tensor, rhs: Tensor) -> Tensor:
     """The solution of equations with a matrix given by its Cholesky factor."""
-    return torch.cholesky_solve(rhs, chol)
+    return torch.cholesky_solve(rhs, torch.tril(chol))
 
 
 @operation("matrix_solve_ls", op_name="MatrixSolveLs", scope="matrix_solve_ls", same_dtype=("matrix", "rhs"))
@@ -132,7 +137,7 @@ def pinv(a: Tensor, rcond: Static = None, validate_args: Static = False) -> Tens
 @operation("linalg.matrix_rank", op_name="matrix_rank", scope="matrix_rank", differentiable=False)
 def matrix_rank(a: Tensor, tol: Static = None, validate_args: Static = False) -> Tensor:
     """The rank of a matrix."""
-    return torch.linalg.matrix_rank(a, tol=tol).to(torch.int32)
+    return (torch.linalg.matrix_rank(a) if tol is None else torch.linalg.matrix_rank(a, tol=plain(tol))).to(torch.int32)
 
 
 @operation("linalg.lu", op_name="Lu", differentiable=False)

@@ -45,6 +45,8 @@ def fused_batch_norm(
     first = data_format.startswith("NC")
     over = [0, 2, 3] if first else [0, 1, 2]
     shape = [1, -1, 1, 1] if first else [1, 1, 1, -1]
+    if scale.shape[0] != x.shape[1 if first else 3]:
+        raise ValueError(f"scale has {scale.shape[0]} elements for {x.shape[1 if first else 3]} channels")
     if not is_training:
         assert mean is not None
         assert variance is not None

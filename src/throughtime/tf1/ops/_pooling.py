@@ -44,8 +44,8 @@ def _pooling(name: str, kind: str, rank: int, layout: str, value: str, *others: 
 
 
 _OP_NAMES = {
-    "max_pool": "MaxPool", "avg_pool": "AvgPool", "max_pool1d": "max_pool1d", "avg_pool1d": "avg_pool1d", "max_pool2d": "MaxPool2d",
-    "avg_pool2d": "AvgPool2D", "max_pool3d": "max_pool3d", "avg_pool3d": "AvgPool3D",
+    "max_pool": "MaxPool", "avg_pool": "AvgPool", "max_pool1d": "MaxPool1d", "avg_pool1d": "AvgPool1D", "max_pool2d": "MaxPool2d",
+    "avg_pool2d": "AvgPool2D", "max_pool3d": "MaxPool3D", "avg_pool3d": "AvgPool3D",
 }  # fmt: skip
 _SCOPES: dict[str, str] = {}
 for _kind, _short in (("MAX", "max"), ("AVG", "avg")):
@@ -60,7 +60,7 @@ def _any_rank(name: str, kind: str) -> None:
         return pool(input, kind, input.ndim - 2, ksize, strides, padding, data_format)
 
     kernel.__doc__ = "The largest element of each window." if kind == "MAX" else "The mean of each window."
-    operation(f"nn.{name}_pool_v2", op_name=f"{name}_pool", scope={"MAX": "max_pool", "AVG": "AvgPool"}[kind])(kernel)
+    operation(f"nn.{name}_pool_v2", op_name=f"{name}_pool", scope={"MAX": "MaxPool", "AVG": "AvgPool"}[kind])(kernel)
 
 
 _any_rank("max", "MAX")
@@ -134,6 +134,8 @@ def extract_patches(images: Tensor, sizes: Static, strides: Static, rates: Stati
 def extract_volume_patches(input: Tensor, ksizes: Static, strides: Static, padding: Static) -> Tensor:  # noqa: A002
     """Windows of volumes, each as one vector."""
     sizes, steps = spatial(ksizes, 3), spatial(strides, 3)
+    if input.ndim != 5:
+        raise ValueError(f"input must be 5-dimensional, got {tuple(input.shape)}")
     inner = input.movedim(-1, 1)
     filled = padded(inner, pads_of(inner.shape[2:], sizes, steps, [1] * 3, padding, False))
     for axis in range(3):

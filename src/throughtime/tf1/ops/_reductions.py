@@ -71,7 +71,7 @@ _reduction("reduce_any", "Any", _any, "Whether one holds.", differentiable=False
 _reduction("reduce_logsumexp", "ReduceLogSumExp", torch.logsumexp, "The logarithm of the sum of exponentials.")
 _reduction(
     "math.reduce_euclidean_norm", "EuclideanNorm", lambda x, over, keep: torch.linalg.vector_norm(x, 2, over, keep),
-    "The root of the sum of squares.", old=False,
+    "The root of the sum of squares.", old=False, differentiable=False,
 )  # fmt: skip
 _reduction("math.reduce_variance", "reduce_variance", _variance, "The variance.", old=False)
 _reduction("math.reduce_std", "reduce_std", lambda *a: torch.sqrt(_variance(*a)), "The standard deviation.", old=False)

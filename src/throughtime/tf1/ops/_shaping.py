@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from throughtime.tf1.ops._helpers import plain
+from throughtime.tf1.ops._helpers import dtype_of, plain
 from throughtime.tf1.ops._structure import takes_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 
-@operation("transpose", op_name="Transpose", scope="transpose", positional=("a", "perm", "name", "conjugate"))
+@operation("transpose", op_name="Transpose", scope="transpose", fallback_rule=lambda a, **_: [[None] * (a.shape.ndims or 0)], positional=("a", "perm", "name", "conjugate"))
 @takes_strings
 def transpose(a: Tensor, perm: Static = None, conjugate: Static = False) -> Tensor:
     """Axes in another order, by default reversed."""
@@ -48,9 +48,25 @@ def _only(axis: Any) -> int:
     return int(axis[0]) if isinstance(axis, list) else int(axis)
 
 
+def _squeezed(input: Any, axis: Any) -> list[Any]:  # noqa: A002
+    """Without axes named, an unknown dimension may be removed or not."""
+    sizes = input.shape.sizes
+    if sizes is None or (axis in (None, []) and None in sizes):
+        return [None]
+    if axis in (None, []):
+        return [[size for size in sizes if size != 1]]
+    removed = {one % len(sizes) for one in (ints(axis) if isinstance(axis, list | tuple) else [int(axis)])}
+    if any(sizes[one] not in {None, 1} for one in removed):
+        got = [sizes[one] for one in removed]
+        raise ValueError(f"Can not squeeze dim{sorted(removed)}, expected a dimension of 1, got {got}")
+    return [[size for place, size in enumerate(sizes) if place not in removed]]
+
+
 @operation(
     "squeeze",
     op_name="Squeeze",
+    shape_rule=_squeezed,
+    dtypes=dtype_of("input"),
     spellings={"squeeze_dims": "axis"},
     positional=("input", "axis", "name", "squeeze_dims"),
 )
@@ -76,15 +92,15 @@ def tile(input: Tensor, multiples: Static) -> Tensor:  # noqa: A002
     return input.repeat(counts) if counts else input
 
 
-@operation("repeat", op_name="Repeat", scope="repeat")
+@operation("repeat", op_name="Repeat")
 def repeat(input: Tensor, repeats: Static, axis: Static = None) -> Tensor:  # noqa: A002
     """Each element repeated."""
-    flat = input.reshape(-1) if axis is None else input
-    counts = torch.as_tensor(repeats, device=flat.device)
-    size = int(counts.sum()) if counts.ndim and not counts.is_meta else None
-    return torch.repeat_interleave(
-        flat, counts if counts.ndim else int(counts), 0 if axis is None else axis, output_size=size
-    )
+    flat, place = (input.reshape(-1), 0) if axis is None else (input, int(axis))
+    counts = ints(repeats)
+    if isinstance(counts, list) and len(counts) > 1:
+        rows = [row for row, count in enumerate(counts) for _ in range(count)]
+        return flat.index_select(place, torch.tensor(rows, device=flat.device))
+    return torch.repeat_interleave(flat, counts[0] if isinstance(counts, list) else counts, place)
 
 
 def _pairs(paddings: Any) -> list[list[int]]:

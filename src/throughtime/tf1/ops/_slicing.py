@@ -25,6 +25,7 @@ def get_item(tensor: Any, key: Any, name: str | None = None) -> Tensor:
     def kernel(value: Any, *indices: Any) -> Any:
         return _taken(value, [_filled(one, indices) for one in template])
 
+    kernel.takes_strings = True  # type: ignore[attr-defined]
     op = create_op("StridedSlice", kernel, inputs, name=name or "strided_slice")
     op.outputs[0]._shape = _forget_clipped(tensor.shape, template, op.outputs[0].shape)
     return op.outputs[0]

@@ -297,6 +297,7 @@ def _rebuilding(entry: Entry, leading: int, rest: dict[str, Any]) -> Callable[..
             at += count or 1
         return kernel(*values[:first], **keywords)
 
+    rebuilt.takes_strings = getattr(entry.kernel, "takes_strings", False)  # type: ignore[attr-defined]
     return rebuilt
 
 
