@@ -110,7 +110,7 @@ def log_poisson_loss(targets: Tensor, log_input: Tensor, compute_full_loss: Stat
     return loss + torch.where((targets >= 0) & (targets <= 1), torch.zeros_like(targets), constant)
 
 
-@operation("python.ops.ctc_ops.ctc_loss_dense", op_name="CTCLoss", dtypes=lambda **given: [given["logits"].dtype.base_dtype],
+@operation("nn.ctc_loss", op_name="CTCLoss", dtypes=lambda **given: [given["logits"].dtype.base_dtype],
            shape_rule=lambda **given: [(given["logits"].shape.sizes or (None, None))[1:2]])  # fmt: skip
 def _ctc(logits: Tensor, indices: Tensor, values: Tensor, lengths: Tensor, merge_repeated: Static = True) -> Tensor:
     """Connectionist temporal classification of logits `[time, batch, classes]`; the last class is the blank."""

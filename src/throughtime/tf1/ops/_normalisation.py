@@ -30,7 +30,12 @@ def batch_norm_with_global_normalization(
     return t * inverse + (beta - m * inverse)
 
 
-@operation("nn.fused_batch_norm", op_name="FusedBatchNorm", scope="FusedBatchNormV3")
+@operation(
+    "nn.fused_batch_norm",
+    op_name="FusedBatchNorm",
+    scope="FusedBatchNormV3",
+    dtypes=lambda **given: [given["x"].dtype.base_dtype] * 3,
+)
 def fused_batch_norm(
     x: Tensor,
     scale: Tensor,

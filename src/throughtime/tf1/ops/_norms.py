@@ -45,13 +45,13 @@ def _global_norm(tensors: Any) -> Tensor:
     return torch.sqrt(torch.sum(halves) * 2)
 
 
-@operation("python.ops.clip_ops.global_norm", op_name="GlobalNorm", scope="global_norm")
+@operation("global_norm", op_name="GlobalNorm", scope="global_norm")
 def _global_norm_of(t_list: Tensors) -> Tensor:
     """The norm of all tensors together."""
     return _global_norm(t_list)
 
 
-@operation("python.ops.clip_ops.clip_with_norm", op_name="ClipByGlobalNorm", scope="clip_by_global_norm")
+@operation("clip_by_global_norm", op_name="ClipByGlobalNorm", scope="clip_by_global_norm")
 def _clip_with_norm(t_list: Tensors, clip_norm: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
     """Tensors scaled by `clip_norm / max(norm, clip_norm)`; NaN if the norm is not finite."""
     scale = clip_norm * torch.minimum(1 / norm, 1 / clip_norm)

@@ -134,7 +134,7 @@ def _next_power(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-@operation("python.ops.signal.stft_of_window", op_name="stft", scope="stft")
+@operation("signal.stft", op_name="stft", scope="stft")
 def _stft(signals: Tensor, window: Tensor | None, frame_length: Static, frame_step: Static, fft_length: Static, pad_end: Static) -> Tensor:
     """The Fourier transforms of overlapping parts of a signal."""
     parts = _framed(signals, frame_length, frame_step, pad_end)
@@ -150,7 +150,7 @@ def stft(
     return _stft(signals, window, frame_length, frame_step, fft_length or _next_power(frame_length), pad_end, name=name)
 
 
-@operation("python.ops.signal.inverse_stft_of_window", op_name="inverse_stft", scope="inverse_stft")
+@operation("signal.inverse_stft", op_name="inverse_stft", scope="inverse_stft")
 def _inverse_stft(stfts: Tensor, window: Tensor | None, frame_length: Static, frame_step: Static, fft_length: Static) -> Tensor:
     """A signal of the Fourier transforms of its overlapping parts."""
     parts = _cut(torch.fft.irfft(stfts, fft_length), frame_length)

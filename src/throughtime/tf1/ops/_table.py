@@ -22,6 +22,7 @@ from throughtime.tf1.graph._dtypes import DType, as_dtype
 from throughtime.tf1.graph._graph import create_op, get_default_graph
 from throughtime.tf1.graph._operation import Tensor as GraphTensor
 from throughtime.tf1.graph._shape_inference import SHAPE_FALLBACK, ShapeRule
+from throughtime.tf1.ops._operation_counts import uncounted_operations
 from throughtime.tf1.ops._convert import constant_value, convert_to_tensor, is_tensor
 
 Tensor = torch.Tensor
@@ -120,7 +121,9 @@ def _public_function(entry: Entry) -> Callable[..., Any]:
         name = arguments.pop("name", None)
         with get_default_graph().name_scope(name or entry.scope_name) as scope:
             converted = _convert_arguments(entry, arguments)
-        return make_node(entry, converted, scope)
+        made = make_node(entry, converted, scope)
+        get_default_graph().skip_ids(uncounted_operations(entry.names[0], converted))
+        return made
 
     public.entry = entry  # type: ignore[attr-defined]
     return public

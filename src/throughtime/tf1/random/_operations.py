@@ -225,16 +225,15 @@ def _joined(first: list[int | None] | None, second: Any) -> Any:
 
 @exported("random_poisson", "random.poisson")
 def random_poisson(lam: Any, shape: Any, dtype: Any = float32, seed: int | None = None, name: str | None = None) -> Any:
-    """Numbers `shape + lam.shape` of Poisson distributions; seeded, but not TensorFlow's very numbers."""
+    """Numbers `shape + lam.shape` of Poisson distributions."""
     kind = as_dtype(dtype)
     wanted = _Shape(shape)
     rate = convert_to_tensor(lam, name="lam")
 
     def kernel(stream: PhiloxStream, *values: Any) -> Any:
         sizes, (rates,) = wanted.of(values)
-        total = (*sizes, *rates.shape)
-        generator = torch.Generator().manual_seed(int(distributions.integers(stream, (), 0, (1 << 31) - 1)))
-        return torch.poisson(rates.expand(total), generator=generator).to(torch_dtype(kind))
+        drawn = as_tensor(distributions.poisson(stream, int(np.prod(sizes)), rates.numpy()))
+        return drawn.reshape(*sizes, *rates.shape).to(torch_dtype(kind))
 
     return draw(
         "RandomPoissonV2", kernel, [*wanted.inputs, rate], seed=seed, name=name or "random_poisson/RandomPoissonV2", dtypes=[kind],
