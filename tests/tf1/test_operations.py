@@ -107,7 +107,9 @@ def check_shape(found: Any, expected: Any, actual: tuple[int, ...], exact: bool)
     if exact and expected is not None:
         assert found is not None, f"unknown, TensorFlow knows {expected}"
         known = zip(found, expected, strict=True)
-        assert all(theirs is None or ours is not None for ours, theirs in known), f"{found}, TensorFlow knows {expected}"
+        assert all(theirs is None or ours is not None for ours, theirs in known), (
+            f"{found}, TensorFlow knows {expected}"
+        )
 
 
 @every_case

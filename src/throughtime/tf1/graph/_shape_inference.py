@@ -80,7 +80,7 @@ def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]
 def _without_guesses(
     op: Operation, choice: Choice, result: list[torch.Tensor], found: list[Inferred]
 ) -> list[Inferred]:
-    """Where a dimension was taken as 1 and another size does as well, sizes of results that follow from it are unknown."""
+    """Sizes that follow from a dimension taken as 1, where another size does as well, are unknown."""
     if 1 not in choice.values():
         return found
     other = None

@@ -80,9 +80,13 @@ def absolute(x: Tensor) -> Tensor:
 
 
 @operation(
-    "matmul", "linalg.matmul", "batch_matmul", op_name="MatMul", same_dtype=("a", "b"),
+    "matmul",
+    "linalg.matmul",
+    "batch_matmul",
+    op_name="MatMul",
+    same_dtype=("a", "b"),
     spellings={"adj_x": "adjoint_a", "adj_y": "adjoint_b"},
-)  # fmt: skip
+)
 def matmul(
     a: Tensor,
     b: Tensor,
@@ -120,7 +124,7 @@ def _compared(name: str, op_name: str, function: str) -> None:
     compare = getattr(torch, function)
 
     def kernel(x: Tensor, y: Tensor) -> Tensor:
-        return compare(x, y)  # type: ignore[no-any-return]
+        return compare(x, y)
 
     kernel.__doc__ = f"Where `x` is {op_name.lower()} than `y`."
     operation(name, f"math.{name}", op_name=op_name, same_dtype=_SAME, differentiable=False)(kernel)

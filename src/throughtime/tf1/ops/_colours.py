@@ -13,7 +13,11 @@ _GREY = [0.2989, 0.5870, 0.1140]
 _MATRICES = {
     "rgb_to_yiq": [[0.299, 0.59590059, 0.2115], [0.587, -0.27455667, -0.52273617], [0.114, -0.32134392, 0.31119955]],
     "yiq_to_rgb": [[1.0, 1.0, 1.0], [0.95598634, -0.27201283, -1.10674021], [0.6208248, -0.64720424, 1.70423049]],
-    "rgb_to_yuv": [[0.299, -0.14714119, 0.61497538], [0.587, -0.28886916, -0.51496512], [0.114, 0.43601035, -0.10001026]],
+    "rgb_to_yuv": [
+        [0.299, -0.14714119, 0.61497538],
+        [0.587, -0.28886916, -0.51496512],
+        [0.114, 0.43601035, -0.10001026],
+    ],
     "yuv_to_rgb": [[1.0, 1.0, 1.0], [0.0, -0.394642334, 2.03206185], [1.13988303, -0.58062185, 0.0]],
 }
 
@@ -29,7 +33,15 @@ def _converted(name: str) -> None:
     def convert(images: Tensor) -> Tensor:
         return images @ torch.tensor(_MATRICES[name], dtype=images.dtype)
 
-    unary(f"image.{name}", "Tensordot", convert, f"Colours converted ({name.replace('_', ' ')}).", scope="Tensordot", argument="images", fallback_rule=_three)
+    unary(
+        f"image.{name}",
+        "Tensordot",
+        convert,
+        f"Colours converted ({name.replace('_', ' ')}).",
+        scope="Tensordot",
+        argument="images",
+        fallback_rule=_three,
+    )
 
 
 for _name in _MATRICES:
@@ -42,10 +54,14 @@ def _to_hsv(images: Tensor) -> Tensor:
     spread = value - low
     safe = torch.where(spread > 0, spread, torch.ones_like(spread))
     hue = torch.where(
-        red == value, (green - blue) / safe, torch.where(green == value, 2 + (blue - red) / safe, 4 + (red - green) / safe)
+        red == value,
+        (green - blue) / safe,
+        torch.where(green == value, 2 + (blue - red) / safe, 4 + (red - green) / safe),
     )
     hue = torch.where(spread > 0, torch.remainder(hue / 6, 1), torch.zeros_like(hue))
-    saturation = torch.where(value > 0, spread / torch.where(value > 0, value, torch.ones_like(value)), torch.zeros_like(value))
+    saturation = torch.where(
+        value > 0, spread / torch.where(value > 0, value, torch.ones_like(value)), torch.zeros_like(value)
+    )
     return torch.stack([hue, saturation, value], -1)
 
 
@@ -56,8 +72,22 @@ def _to_rgb(images: Tensor) -> Tensor:
     return torch.stack([((1 - saturation) + saturation * share.clamp(0, 1)) * value for share in shares], -1)
 
 
-unary("image.rgb_to_hsv", "RGBToHSV", _to_hsv, "Hue, saturation and value of colours.", argument="images", fallback_rule=_three)
-unary("image.hsv_to_rgb", "HSVToRGB", _to_rgb, "Colours of hue, saturation and value.", argument="images", fallback_rule=_three)
+unary(
+    "image.rgb_to_hsv",
+    "RGBToHSV",
+    _to_hsv,
+    "Hue, saturation and value of colours.",
+    argument="images",
+    fallback_rule=_three,
+)
+unary(
+    "image.hsv_to_rgb",
+    "HSVToRGB",
+    _to_rgb,
+    "Colours of hue, saturation and value.",
+    argument="images",
+    fallback_rule=_three,
+)
 
 
 @operation("image.adjust_saturation", op_name="adjust_saturation", fallback_rule=_three)

@@ -14,8 +14,8 @@ from throughtime.tf1.ops._table import Tensor, operation
 
 
 def _compared(name: str, op_name: str, holds: bool) -> None:
-    def kernel(x: Tensor, y: Tensor) -> Tensor:
-        if isinstance(x, np.ndarray):
+    def kernel(x: Tensor | Any, y: Tensor | Any) -> Tensor:
+        if not isinstance(x, torch.Tensor):
             return torch.as_tensor(np.asarray(np.equal(x, y) if holds else np.not_equal(x, y), bool))
         return torch.eq(x, y) if holds else torch.ne(x, y)
 

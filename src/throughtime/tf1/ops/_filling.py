@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
 import torch
 
 from throughtime.tf1.graph._dtypes import bool_, float32
@@ -72,8 +72,14 @@ def _mask_shape(lengths: Any, maxlen: Any, dtype: Any) -> list[Any]:
     return [None if sizes is None else [*sizes, None if known is None else int(known)]]
 
 
-@operation("sequence_mask", op_name="SequenceMask", differentiable=False, scope="SequenceMask",
-           dtypes=lambda lengths, maxlen, dtype: [dtype], shape_rule=_mask_shape)  # fmt: skip
+@operation(
+    "sequence_mask",
+    op_name="SequenceMask",
+    differentiable=False,
+    scope="SequenceMask",
+    dtypes=lambda lengths, maxlen, dtype: [dtype],
+    shape_rule=_mask_shape,
+)
 def sequence_mask(lengths: Tensor, maxlen: Static = None, dtype: Static = bool_) -> Tensor:
     """True before the length of each sequence."""
     longest = int(plain(maxlen)) if maxlen is not None else int(lengths.max()) if lengths.numel() else 0
@@ -98,7 +104,7 @@ def rank(input: Tensor) -> Tensor:  # noqa: A002
 @measures_strings
 def size(input: Tensor, out_type: Static = "int32") -> Tensor:  # noqa: A002
     """The number of elements."""
-    count = input.size if isinstance(input, np.ndarray) else input.numel()
+    count = math.prod(input.shape)
     return torch.tensor(count, dtype=torch_dtype(out_type), device="cpu")
 
 

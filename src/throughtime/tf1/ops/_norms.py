@@ -24,9 +24,12 @@ def _norm(tensor: Tensor, order: Any, axis: Any, keep: bool) -> Tensor:
 
 
 @operation(
-    "norm", op_name="Norm", scope="norm", spellings={"keep_dims": "keepdims"},
+    "norm",
+    op_name="Norm",
+    scope="norm",
+    spellings={"keep_dims": "keepdims"},
     positional=("tensor", "ord", "axis", "keepdims", "name", "keep_dims"),
-)  # fmt: skip
+)
 def norm(tensor: Tensor, ord: Static = "euclidean", axis: Static = None, keepdims: Static = False) -> Tensor:  # noqa: A002
     """A norm of vectors, or of matrices if `axis` has two axes."""
     return _norm(tensor, ord, axis, bool(keepdims))

@@ -1,7 +1,7 @@
 """How many operations TensorFlow makes for one of ours.
 
-An operation without a seed of its own takes the number of operations made before it as its seed. Where TensorFlow composes a
-function of several operations, or makes a constant of an argument, the count goes on as its does.
+An operation without a seed of its own takes the number of operations made before it as its seed. Where TensorFlow
+composes a function of several operations, or makes a constant of an argument, they are counted here as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ CONSTANT_ARGUMENTS = {
     "reduce_sum": ("axis",),
     "reshape": ("shape",),
     "scatter_nd": ("shape",),
-    "slice": ("begin", "size",),
+    "slice": (
+        "begin",
+        "size",
+    ),
     "tile": ("multiples",),
     "transpose": ("perm",),
 }

@@ -75,5 +75,3 @@ def xw_plus_b(x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
 def relu_layer(x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
     """`relu(x @ weights + biases)`."""
     return torch.relu(torch.matmul(x, weights) + biases)
-
-

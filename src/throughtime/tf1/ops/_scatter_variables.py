@@ -85,7 +85,14 @@ def _operation(name: str, op_type: str, update: Update, doc: str) -> None:
             return state.values[variable]
 
         return create_op(
-            op_type, kernel, inputs, name=name, dtypes=[target.dtype], shapes=[target.shape], stateful=True, mutates=variable
+            op_type,
+            kernel,
+            inputs,
+            name=name,
+            dtypes=[target.dtype],
+            shapes=[target.shape],
+            stateful=True,
+            mutates=variable,
         ).outputs[0]
 
     function.__doc__, function.__name__ = doc, name

@@ -47,19 +47,29 @@ def edit_distance(hypothesis: Any, truth: Any, normalize: bool = True, name: str
 
     inputs = [part for one in (hypothesis, truth) for part in (one.indices, one.values, one.dense_shape)]
     return create_op(
-        "EditDistance", kernel, inputs, name=name or "edit_distance", dtypes=[float32], shapes=[(None,)], differentiable=False
+        "EditDistance",
+        kernel,
+        inputs,
+        name=name or "edit_distance",
+        dtypes=[float32],
+        shapes=[(None,)],
+        differentiable=False,
     ).outputs[0]
 
 
 @exported("nn.ctc_greedy_decoder")
-def ctc_greedy_decoder(inputs: Any, sequence_length: Any, merge_repeated: bool = True) -> tuple[list[SparseTensor], Any]:
+def ctc_greedy_decoder(
+    inputs: Any, sequence_length: Any, merge_repeated: bool = True
+) -> tuple[list[SparseTensor], Any]:
     """The most likely class at each step of logits `[time, batch, classes]`, without repetitions and blanks."""
     tensors = [convert_to_tensor(inputs), convert_to_tensor(sequence_length)]
 
     def kernel(logits: torch.Tensor, lengths: torch.Tensor) -> Any:
         best, classes = logits.max(-1)
         blank = logits.shape[-1] - 1
-        places, values, widths = [], [], [0]
+        places: list[list[int]] = []
+        values: list[int] = []
+        widths = [0]
         for row, length in enumerate(lengths.tolist()):
             path = classes[:length, row].tolist()
             merged = [one for at, one in enumerate(path) if not merge_repeated or at == 0 or one != path[at - 1]]
@@ -69,11 +79,20 @@ def ctc_greedy_decoder(inputs: Any, sequence_length: Any, merge_repeated: bool =
             widths.append(len(kept))
         scores = [-best[:length, row].sum() for row, length in enumerate(lengths.tolist())]
         shape = torch.tensor([len(lengths), max(widths)])
-        return torch.tensor(places, dtype=torch.int64).reshape(-1, 2), torch.tensor(values), shape, torch.stack(scores).unsqueeze(1)
+        return (
+            torch.tensor(places, dtype=torch.int64).reshape(-1, 2),
+            torch.tensor(values),
+            shape,
+            torch.stack(scores).unsqueeze(1),
+        )
 
     rows = tensors[1].shape.sizes[0] if tensors[1].shape.sizes else None
     op = create_op(
-        "CTCGreedyDecoder", kernel, tensors, dtypes=[int64, int64, int64, tensors[0].dtype.base_dtype],
-        shapes=[(None, 2), (None,), (2,), (rows, 1)], differentiable=False,
-    )  # fmt: skip
+        "CTCGreedyDecoder",
+        kernel,
+        tensors,
+        dtypes=[int64, int64, int64, tensors[0].dtype.base_dtype],
+        shapes=[(None, 2), (None,), (2,), (rows, 1)],
+        differentiable=False,
+    )
     return [SparseTensor(*op.outputs[:3])], op.outputs[3]

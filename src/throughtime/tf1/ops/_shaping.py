@@ -12,7 +12,13 @@ from throughtime.tf1.ops._structure import takes_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 
-@operation("transpose", op_name="Transpose", scope="transpose", fallback_rule=lambda a, **_: [[None] * (a.shape.ndims or 0)], positional=("a", "perm", "name", "conjugate"))
+@operation(
+    "transpose",
+    op_name="Transpose",
+    scope="transpose",
+    fallback_rule=lambda a, **_: [[None] * (a.shape.ndims or 0)],
+    positional=("a", "perm", "name", "conjugate"),
+)
 @takes_strings
 def transpose(a: Tensor, perm: Static = None, conjugate: Static = False) -> Tensor:
     """Axes in another order, by default reversed."""
@@ -113,7 +119,12 @@ def _padded_shape(tensor: Any, **_: Any) -> list[Any]:
     return [None if sizes is None else [None] * len(sizes)]
 
 
-@operation("pad", op_name="Pad", fallback_rule=_padded_shape, positional=("tensor", "paddings", "mode", "name", "constant_values"))
+@operation(
+    "pad",
+    op_name="Pad",
+    fallback_rule=_padded_shape,
+    positional=("tensor", "paddings", "mode", "name", "constant_values"),
+)
 def pad(tensor: Tensor, paddings: Static, mode: Static = "CONSTANT", constant_values: Static = 0) -> Tensor:
     """Elements added around a tensor: a constant, or its own elements mirrored."""
     pairs = _pairs(paddings)
@@ -145,9 +156,11 @@ def reverse(tensor: Tensor, axis: Static) -> Tensor:
 
 
 @operation(
-    "reverse_sequence", op_name="ReverseSequence", spellings={"seq_dim": "seq_axis", "batch_dim": "batch_axis"},
+    "reverse_sequence",
+    op_name="ReverseSequence",
+    spellings={"seq_dim": "seq_axis", "batch_dim": "batch_axis"},
     positional=("input", "seq_lengths", "seq_axis", "batch_axis", "name", "seq_dim", "batch_dim"),
-)  # fmt: skip
+)
 def reverse_sequence(input: Tensor, seq_lengths: Tensor, seq_axis: Static = None, batch_axis: Static = 0) -> Tensor:  # noqa: A002
     """The first elements of each sequence in the opposite order, as many as its length says."""
     moved = input.movedim((batch_axis, seq_axis), (0, 1))
@@ -175,8 +188,12 @@ def invert_permutation(x: Tensor) -> Tensor:
     return torch.argsort(x).to(x.dtype)
 
 
-@operation("ensure_shape", op_name="EnsureShape", shape_rule=lambda x, shape: [_merged(x, shape)],
-           dtypes=lambda x, shape: [x.dtype.base_dtype])  # fmt: skip
+@operation(
+    "ensure_shape",
+    op_name="EnsureShape",
+    shape_rule=lambda x, shape: [_merged(x, shape)],
+    dtypes=lambda x, shape: [x.dtype.base_dtype],
+)
 def ensure_shape(x: Tensor, shape: Static) -> Tensor:
     """The same tensor; an error if its shape does not fit."""
     wanted = _sizes(shape)

@@ -1,6 +1,6 @@
 """Operations that move elements and do not compute with them: they take strings, too.
 
-The kernel of such an operation runs on strings as it runs on numbers: on the elements' positions, which then select the strings.
+The kernel of such an operation runs on the positions of the elements, which then select the strings.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from throughtime.tf1.graph._dtypes import DType, as_dtype
 from throughtime.tf1.graph._graph import create_op, get_default_graph
 from throughtime.tf1.graph._operation import Tensor as GraphTensor
 from throughtime.tf1.graph._shape_inference import SHAPE_FALLBACK, ShapeRule
-from throughtime.tf1.ops._operation_counts import uncounted_operations
 from throughtime.tf1.ops._convert import constant_value, convert_to_tensor, is_tensor
+from throughtime.tf1.ops._operation_counts import uncounted_operations
 
 Tensor = torch.Tensor
 Tensors = Sequence[torch.Tensor]

@@ -1,8 +1,8 @@
 """Distributions on Philox blocks, bit for bit as TensorFlow's CPU kernels draw them.
 
-A float32 distribution takes one word for each number, a float64 or int64 one takes two. The numbers of a run fill groups: group `g` is
-drawn from the block at position `g`. Where the words that a group needs vary (the truncated normal rejects numbers), groups are
-so far apart that they cannot overlap: 256 words for each number of the result.
+A float32 distribution takes one word for each number, a float64 or int64 one takes two. The numbers of a run fill
+groups: group `g` is drawn from the block at position `g`. Where the words that a group needs vary (the truncated normal
+rejects numbers), groups are so far apart that they cannot overlap: 256 words for each number of the result.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def categorical(stream: PhiloxStream, logits: Array, samples: int) -> Array:
 
     TensorFlow splits a large batch among threads and skips positions between them; these are its numbers on one thread.
     """
-    batch, classes = logits.shape
+    batch = logits.shape[0]
     # Two words for each number, in whole blocks.
     first = stream.reserve(batch * (-(-samples // 4) * 4) * 2 * RESERVED)
-    chances = _unit(stream.blocks(first, -(-batch * samples // 2)), "float64").reshape(-1)
-    chances = chances[: batch * samples].reshape(batch, samples)
+    drawn_units = _unit(stream.blocks(first, -(-batch * samples // 2)), "float64").reshape(-1)
+    chances = drawn_units[: batch * samples].reshape(batch, samples)
     finite = np.isfinite(logits)
     largest = np.where(finite, logits, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
     weights = np.where(finite, np.exp(logits.astype(np.float64) - largest), 0.0)
@@ -105,11 +105,13 @@ def gamma(stream: PhiloxStream, samples: int, alpha: Array) -> Array:
 
 
 def poisson(stream: PhiloxStream, samples: int, rates: Array) -> Array:
-    """Numbers `[samples, rates]` of the Poisson distribution, in float64: Knuth's method, Hörmann's from a rate of 10 on."""
+    """Numbers `[samples, rates]` of the Poisson distribution, in float64 (Knuth; Hörmann from a rate of 10 on)."""
     return _one_by_one(stream, samples, rates, _one_poisson)
 
 
-def _one_by_one(stream: PhiloxStream, samples: int, parameters: Array, draw: Callable[[_Doubles, float], float]) -> Array:
+def _one_by_one(
+    stream: PhiloxStream, samples: int, parameters: Array, draw: Callable[[_Doubles, float], float]
+) -> Array:
     """Each number from positions of its own; the numbers of one parameter follow each other."""
     first = stream.reserve(samples * parameters.size * RESERVED)
     result = np.empty((samples, parameters.size))
@@ -178,7 +180,9 @@ def _transformed_rejection(words: _Doubles, rate: float) -> float:
             return k
         if k < 0 or (shifted < 0.013 and v > shifted):
             continue
-        if math.log(v * inverse_alpha / (a / (shifted * shifted) + b)) <= -rate + k * math.log(rate) - math.lgamma(k + 1):
+        if math.log(v * inverse_alpha / (a / (shifted * shifted) + b)) <= -rate + k * math.log(rate) - math.lgamma(
+            k + 1
+        ):
             return k
 
 
