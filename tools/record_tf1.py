@@ -54,7 +54,8 @@ def answers(case):
 NAMESPACES = (
     "", "app", "bitwise", "compat", "contrib.framework", "contrib.layers", "contrib.rnn", "contrib.seq2seq", "data",
     "debugging", "dtypes", "errors", "flags", "gfile", "graph_util", "image", "initializers", "io", "layers", "linalg",
-    "logging", "losses", "manip", "math", "metrics", "nn", "nn.rnn_cell", "python_io", "quantization", "queue", "random",
+    "logging", "losses", "manip", "math", "metrics", "nn", "nn.rnn_cell", "python_io", "quantization", "queue",
+    "random",
     "sets", "signal", "sparse", "spectral", "strings", "summary", "test", "train",
 )  # fmt: skip
 

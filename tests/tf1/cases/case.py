@@ -99,7 +99,7 @@ def cotangent(shape, dtype):
 
 # The shapes that inputs are declared with.
 VARIANTS = {
-    "full": lambda shape: list(shape),
+    "full": list,
     "batch": lambda shape: [None] + list(shape[1:]) if shape else [],
     "dims": lambda shape: [None] * len(shape),
     "rank": lambda shape: None,

@@ -111,10 +111,8 @@ for _name, ((_a, _b), (_c, _d)) in BINARY.items():
     for _left, _right in (((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (3,)), ((), (2,))):
         if _name == "math.scalar_mul" and _left != ():
             continue
-        if _name == "polygamma":
-            _x = np.ones(_left, "float32")
-        else:
-            _x = floats(*_left, low=_a, high=_b, dtype=_kind)
+        _whole = _name == "polygamma"
+        _x = np.ones(_left, "float32") if _whole else floats(*_left, low=_a, high=_b, dtype=_kind)
         case(
             _name,
             lambda tf, x, y, f=_name: function(tf, f)(x, y),

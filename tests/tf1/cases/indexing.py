@@ -33,7 +33,7 @@ case("Tensor.__getitem__", lambda tf, x, i: x[:i], "tensor_end", x=floats(4, 5),
 case("Tensor.__getitem__", lambda tf, x, i: x[i:], "tensor_begin", x=floats(4, 5), i=np.array(2, "int32"))
 case("Tensor.__getitem__", lambda tf, x: x[:, tf.shape(x)[1] - 1], "dynamic", x=floats(4, 5))
 case("Tensor.__getitem__", lambda tf, x: x[:, -1, :], "last_step", x=floats(2, 3, 4))
-case("Tensor.__getitem__", lambda tf, x: [row for row in tf.unstack(x)], "rows", x=floats(2, 3))
+case("Tensor.__getitem__", lambda tf, x: list(tf.unstack(x)), "rows", x=floats(2, 3))
 for _label, _args in {"plain": ([1, 0], [2, 3]), "rest": ([1, 2], [-1, -1]), "one": ([0, 1], [4, 1])}.items():
     case("slice", lambda tf, x, a=_args: tf.slice(x, *a), _label, x=floats(4, 5))
 case("slice", lambda tf, x, b: tf.slice(x, [b, 0], [2, 5]), "dynamic", x=floats(4, 5), b=np.array(1, "int32"))

@@ -29,11 +29,12 @@ def _full(name):
 
 for _name in FLOAT:
     for _label, _keywords in SPELLINGS.items():
-        if _full(_name).startswith("math.") and (_label in OLD or _label == "none_of_them"):
+        _public = _full(_name)
+        if _public.startswith("math.") and (_label in OLD or _label == "none_of_them"):
             continue
         case(
-            _full(_name),
-            lambda tf, x, f=_full(_name), k=_keywords: function(tf, f)(x, **k),
+            _public,
+            lambda tf, x, f=_public, k=_keywords: function(tf, f)(x, **k),
             _label,
             x=floats(2, 3, 4, salt=_name),
         )

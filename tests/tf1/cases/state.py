@@ -11,6 +11,12 @@ def _variable(tf, value=_start, **keywords):
     return tf.Variable(value, name="v", **keywords)
 
 
+def _after_assign(tf):
+    counter = tf.Variable(1.0, name="counter")
+    with tf.control_dependencies([counter.assign_add(1.0)]):
+        return tf.identity(counter.read_value())
+
+
 for _name in ("assign", "assign_add", "assign_sub"):
     case(_name, lambda tf, x, f=_name: getattr(tf, f)(_variable(tf), x), x=floats(4, 3), runs=2, gradients=False)
     case(_name, lambda tf, x, f=_name: getattr(_variable(tf), f)(x), "method", x=floats(4, 3), runs=2, gradients=False)
@@ -86,16 +92,10 @@ case(
     "variable",
     i=np.array([1, 3, 1], "int32"),
 )
-case("control_dependencies", lambda tf: _after_assign(tf), runs=3)
+case("control_dependencies", _after_assign, runs=3)
 case(
     "contrib.framework.get_or_create_global_step",
     lambda tf: tf.train.get_or_create_global_step().assign_add(1),
     runs=2,
     shapes=False,
 )
-
-
-def _after_assign(tf):
-    counter = tf.Variable(1.0, name="counter")
-    with tf.control_dependencies([counter.assign_add(1.0)]):
-        return tf.identity(counter.read_value())

@@ -214,7 +214,6 @@ _RENAMED = {
     "random.uniform": "random_uniform",
     "random.uniform_candidate_sampler": "nn.uniform_candidate_sampler",
     "reverse_v2": "reverse",
-    "select": "where",
     "sets.set_difference": "sets.difference",
     "sets.set_intersection": "sets.intersection",
     "sets.size": "sets.set_size",

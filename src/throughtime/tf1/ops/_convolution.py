@@ -296,7 +296,10 @@ def _conv_transpose(name: str, scope: str, rank: int, value: str, layout: str, k
         strides: Static = 1,
         padding: Static = "SAME",
         data_format: Static = layout,
+        dilations: Static = None,
     ) -> Tensor:
+        if dilations is not None and set(spatial(dilations, rank)) != {1}:
+            raise NotImplementedError(f"tf.{name}: dilations must be 1, got {dilations}")
         return transposed(input, filters, rank, ints(output_shape), strides, padding, data_format)
 
     kernel.__doc__ = f"The gradient of a convolution over {rank} axes by its input, also known as deconvolution."
@@ -305,11 +308,25 @@ def _conv_transpose(name: str, scope: str, rank: int, value: str, layout: str, k
         op_name=scope,
         scope=scope,
         spellings={value: "input", keyword: "filters"} if value != "input" else {keyword: "filters"},
-        positional=(value, keyword, "output_shape", "strides", "padding", "data_format", "name", "input", "filters"),
+        positional=_TRANSPOSED_1D if rank == 1 else _TRANSPOSED_ND,
         fallback_rule=_sized,
     )(kernel)
 
 
+_TRANSPOSED_1D = (
+    "input",
+    "filters",
+    "output_shape",
+    "strides",
+    "padding",
+    "data_format",
+    "dilations",
+    "name",
+    "filter",
+)
+_TRANSPOSED_ND = (
+    "value", "filter", "output_shape", "strides", "padding", "data_format", "name", "input", "filters", "dilations",
+)  # fmt: skip
 _conv_transpose("nn.conv1d_transpose", "conv1d_transpose", 1, "input", "NWC", "filter")
 _conv_transpose("nn.conv2d_transpose", "conv2d_transpose", 2, "value", "NHWC", "filter")
 _conv_transpose("nn.conv3d_transpose", "conv3d_transpose", 3, "value", "NDHWC", "filter")

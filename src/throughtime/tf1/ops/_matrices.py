@@ -234,11 +234,27 @@ def matrix_band_part(input: Tensor, num_lower: Static, num_upper: Static) -> Ten
     return torch.where(inside, input, torch.zeros((), dtype=input.dtype))
 
 
-@operation("linalg.tridiagonal_solve", op_name="TridiagonalSolve", scope="tridiagonal_solve")
-def tridiagonal_solve(diagonals: Tensor, rhs: Tensor, diagonals_format: Static = "compact") -> Tensor:
+@operation(
+    "linalg.tridiagonal_solve",
+    op_name="TridiagonalSolve",
+    scope="tridiagonal_solve",
+    positional=(
+        "diagonals", "rhs", "diagonals_format", "transpose_rhs", "conjugate_rhs", "name", "partial_pivoting",
+    ),
+)  # fmt: skip
+def tridiagonal_solve(
+    diagonals: Tensor,
+    rhs: Tensor,
+    diagonals_format: Static = "compact",
+    transpose_rhs: Static = False,
+    conjugate_rhs: Static = False,
+    partial_pivoting: Static = True,
+) -> Tensor:
     """The solution of equations with a matrix given by its three diagonals `[3, n]`: above, main, below."""
     if diagonals_format != "compact":
         raise NotImplementedError("tf.linalg.tridiagonal_solve: diagonals_format must be 'compact'")
+    rhs = rhs.mT if transpose_rhs else rhs
+    rhs = rhs.conj() if conjugate_rhs else rhs
     above, main, below = diagonals.unbind(-2)
     matrix = torch.diag_embed(main) + torch.diag_embed(above[..., :-1], 1) + torch.diag_embed(below[..., 1:], -1)
     vector = rhs.ndim == diagonals.ndim - 1

@@ -14,7 +14,7 @@ from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._dtypes import as_dtype, bool_, float32, int32, int64, string
 from throughtime.tf1.graph._graph import create_op
 from throughtime.tf1.ops._convert import convert_to_tensor
-from throughtime.tf1.ops._helpers import plain, torch_dtype
+from throughtime.tf1.ops._helpers import plain, same_shape_as, torch_dtype
 from throughtime.tf1.ops._sparse import SparseTensor
 from throughtime.tf1.ops._table import Static, Tensor, Tensors, operation
 
@@ -54,17 +54,43 @@ def _text(
 
 _text("string_strip", "StringStrip", bytes.strip, "Strings without white space at both ends.")
 _text(
-    "encode_base64",
-    "EncodeBase64",
-    lambda text: base64.urlsafe_b64encode(text).rstrip(b"="),
-    "Strings encoded for the web.",
-)
-_text(
     "decode_base64",
     "DecodeBase64",
     lambda text: base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)),
     "Strings decoded.",
 )
+
+
+@operation(
+    "encode_base64",
+    op_name="EncodeBase64",
+    dtypes=lambda **_: [string],
+    shape_rule=same_shape_as("input"),
+    differentiable=False,
+)
+def encode_base64(input: Tensor, pad: Static = False) -> Tensor:  # noqa: A002
+    """Strings encoded for the web, with `=` at the end if `pad`."""
+    encode = base64.urlsafe_b64encode
+    return _each(encode if pad else lambda text: encode(text).rstrip(b"="), input)
+
+
+def _letters(name: str, op_name: str, function: Callable[[bytes], bytes], doc: str) -> None:
+    def kernel(input: Tensor, encoding: Static = "") -> Tensor:  # noqa: A002
+        return _each(function if encoding == "" else lambda text: _in_unicode(function, text), input)
+
+    kernel.__doc__ = doc
+    operation(
+        name, op_name=op_name, dtypes=lambda **_: [string], shape_rule=same_shape_as("input"), differentiable=False
+    )(kernel)
+
+
+def _in_unicode(function: Callable[[bytes], bytes], text: bytes) -> bytes:
+    decoded = text.decode()
+    return (decoded.lower() if function is bytes.lower else decoded.upper()).encode()
+
+
+_letters("strings.lower", "StringLower", bytes.lower, "Strings in small letters.")
+_letters("strings.upper", "StringUpper", bytes.upper, "Strings in capital letters.")
 
 
 @operation(
