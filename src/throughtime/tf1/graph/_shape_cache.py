@@ -26,7 +26,7 @@ def static_key(value: Any) -> Hashable:
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return type(value), value
     if type(value).__hash__ is not None and hasattr(value, "as_datatype_enum"):
-        return value.as_datatype_enum
+        return int(value.as_datatype_enum)
     raise _NoKeyError
 
 
