@@ -6,8 +6,11 @@ Writes `tests/tf1/goldens/<family>.jsonl` and `.npz`. A second recording on the 
 """
 
 import importlib
+import inspect
+import json
 import os
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -48,6 +51,34 @@ def answers(case):
     return made
 
 
+NAMESPACES = (
+    "", "app", "bitwise", "compat", "contrib.framework", "contrib.layers", "contrib.rnn", "contrib.seq2seq", "data",
+    "debugging", "dtypes", "errors", "flags", "gfile", "graph_util", "image", "initializers", "io", "layers", "linalg",
+    "logging", "losses", "manip", "math", "metrics", "nn", "nn.rnn_cell", "python_io", "quantization", "queue", "random",
+    "sets", "signal", "sparse", "spectral", "strings", "summary", "test", "train",
+)  # fmt: skip
+
+
+def surface():
+    """Every public function and class of these namespaces, with its parameters in order."""
+    found = {}
+    for space in NAMESPACES:
+        module = families.function(tf, space) if space else tf
+        for name in dir(module):
+            value = getattr(module, name, None)
+            if not name.startswith("_") and callable(value) and not isinstance(value, types.ModuleType):
+                found[space + "." + name if space else name] = parameters(value)
+    return found
+
+
+def parameters(function):
+    """The names of a function's parameters; None for a class."""
+    try:
+        return None if inspect.isclass(function) else [str(one) for one in inspect.signature(function).parameters]
+    except (TypeError, ValueError):
+        return None
+
+
 def main():
     tf.compat.v1.logging.set_verbosity("ERROR")
     GOLDENS.mkdir(exist_ok=True)
@@ -57,6 +88,8 @@ def main():
         total += count
         print("%s: %d cases, %d failed" % (family, count, failures))
     print("%d cases" % total)
+    if not sys.argv[1:]:
+        (GOLDENS / "surface.json").write_text(json.dumps(surface(), separators=(",", ":"), sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The C library's scalar functions over whole arrays.
 
-NumPy and torch have vectorised approximations of their own, which differ from the C library in the last bit for one number in a
-hundred. A program that must reproduce the numbers of another that calls the C library has to call it, too.
+NumPy and torch have vectorised approximations of their own, which differ from the C library in the last bit for one
+number in a hundred. A program that must reproduce the numbers of another that calls the C library has to call it, too.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from throughtime.tf1._tensorflow_names import TENSORFLOW_NAMES
+
 ROOT = "throughtime.tf1"
 _SKIPPED = {"__main__", "_import_hook"}
 _Exported = TypeVar("_Exported")
@@ -66,7 +68,12 @@ def missing(name: str) -> str:
     last = name.rpartition(".")[2]
     same = sorted(other for other in PUBLIC if other.rpartition(".")[2] == last)[:3]
     near = " or ".join(f"tf.{other}" for other in dict.fromkeys([*same, *close]))
-    return f"module 'tf' has no attribute '{name}'. " + (f"Did you mean {near}?" if near else "It is not supported.")
+    known = name in TENSORFLOW_NAMES
+    advice = (f"The nearest are {near}." if known else f"Did you mean {near}?") if near else ""
+    reason = (
+        "TensorFlow 1.15 has it, but it is not supported here." if known else "" if near else "It is not supported."
+    )
+    return " ".join(part for part in (f"module 'tf' has no attribute '{name}'.", reason, advice) if part)
 
 
 def missing_attribute(name: str) -> Any:

@@ -6,11 +6,21 @@ from .case import case, floats, ints
 
 # Making tensors.
 for _label, _value, _keywords in (
-    ("number", 3, {}), ("float", 2.5, {}), ("list", [1, 2, 3], {}), ("nested", [[1.0, 2.0], [3.0, 4.0]], {}), ("bool", [True, False], {}),
-    ("dtype", [1, 2], {"dtype": "float32"}), ("shape", 7.0, {"shape": [2, 3]}), ("name", 1, {"name": "named"}),
-    ("array", np.arange(4, dtype="float64"), {}), ("int64", np.arange(3), {}), ("text", "abc", {}), ("texts", ["a", "bc"], {}),
-    ("tail", [1, 2], {"shape": [4]}), ("empty", [], {}),
-):  # fmt: skip
+    ("number", 3, {}),
+    ("float", 2.5, {}),
+    ("list", [1, 2, 3], {}),
+    ("nested", [[1.0, 2.0], [3.0, 4.0]], {}),
+    ("bool", [True, False], {}),
+    ("dtype", [1, 2], {"dtype": "float32"}),
+    ("shape", 7.0, {"shape": [2, 3]}),
+    ("name", 1, {"name": "named"}),
+    ("array", np.arange(4, dtype="float64"), {}),
+    ("int64", np.arange(3), {}),
+    ("text", "abc", {}),
+    ("texts", ["a", "bc"], {}),
+    ("tail", [1, 2], {"shape": [4]}),
+    ("empty", [], {}),
+):
     case("constant", lambda tf, v=_value, k=_keywords: tf.constant(v, **k), _label)
 for _name, _args in (("zeros", {}), ("ones", {})):
     case(_name, lambda tf, f=_name: getattr(tf, f)([2, 3]), "list")
@@ -25,9 +35,15 @@ case("fill", lambda tf, v: tf.fill([2], v), "tensor", v=floats())
 case("fill", lambda tf, x: tf.fill([tf.shape(x)[0], 2], 1), "dynamic", x=floats(3, 2))
 case("fill", lambda tf, x: tf.fill(tf.shape(x), True), "bool", x=floats(3, 2))
 for _label, _args, _keywords in (
-    ("limit", (5,), {}), ("start", (2, 6), {}), ("step", (1, 10, 3), {}), ("float", (0.0, 1.0, 0.25), {}), ("down", (5, 0, -2), {}),
-    ("dtype", (4,), {"dtype": "int64"}), ("keywords", (), {"start": 1, "limit": 4, "delta": 1}), ("named", (3,), {"name": "named"}),
-):  # fmt: skip
+    ("limit", (5,), {}),
+    ("start", (2, 6), {}),
+    ("step", (1, 10, 3), {}),
+    ("float", (0.0, 1.0, 0.25), {}),
+    ("down", (5, 0, -2), {}),
+    ("dtype", (4,), {"dtype": "int64"}),
+    ("keywords", (), {"start": 1, "limit": 4, "delta": 1}),
+    ("named", (3,), {"name": "named"}),
+):
     case("range", lambda tf, a=_args, k=_keywords: tf.range(*a, **k), _label)
 case("range", lambda tf, x: tf.range(tf.shape(x)[0]), "dynamic", x=floats(3, 2))
 case("range", lambda tf, x: tf.range(0, tf.shape(x)[0]) * 2, "dynamic_start", x=floats(3, 2))
@@ -180,8 +196,12 @@ for _label, _args in {
     case("split", lambda tf, x, a=_args: tf.split(x, *a), _label, x=floats(4, 6))
 case("split", lambda tf, x: tf.split(value=x, num_or_size_splits=2, axis=-1, name="named"), "named", x=floats(4, 6))
 case("split", lambda tf, x: tf.split(x, 4, 1)[2], "item", x=floats(2, 8))
-for _label, _args in {"plain": ([[1, 2], [0, 1]],), "reflect": ([[1, 1], [2, 1]], "REFLECT"), "symmetric": ([[1, 2], [2, 3]], "SYMMETRIC"),
-                      "lower": ([[1, 1], [2, 1]], "reflect")}.items():  # fmt: skip
+for _label, _args in {
+    "plain": ([[1, 2], [0, 1]],),
+    "reflect": ([[1, 1], [2, 1]], "REFLECT"),
+    "symmetric": ([[1, 2], [2, 3]], "SYMMETRIC"),
+    "lower": ([[1, 1], [2, 1]], "reflect"),
+}.items():
     case("pad", lambda tf, x, a=_args: tf.pad(x, *a), _label, x=floats(2, 3))
 case("pad", lambda tf, x: tf.pad(tensor=x, paddings=[[1, 0]], constant_values=7.0, name="named"), "named", x=floats(3))
 case("pad", lambda tf, x, n: tf.pad(x, [[0, n], [0, 0]]), "dynamic", x=floats(2, 3), n=np.array(2, "int32"))
@@ -189,8 +209,12 @@ for _label, _axis in {"rows": [0], "both": [0, 1], "last": [-1]}.items():
     case("reverse", lambda tf, x, a=_axis: tf.reverse(x, a), _label, x=floats(2, 3))
 case("reverse", lambda tf, x: tf.reverse(x, axis=[1], name="named"), "named", x=floats(2, 3))
 case("reverse_v2", lambda tf, x: tf.reverse_v2(x, [0]), x=floats(2, 3))
-for _label, _keywords in {"plain": {"seq_axis": 1, "batch_axis": 0}, "old": {"seq_dim": 1, "batch_dim": 0}, "default_batch": {"seq_axis": 1},
-                          "time_major": {"seq_axis": 0, "batch_axis": 1}}.items():  # fmt: skip
+for _label, _keywords in {
+    "plain": {"seq_axis": 1, "batch_axis": 0},
+    "old": {"seq_dim": 1, "batch_dim": 0},
+    "default_batch": {"seq_axis": 1},
+    "time_major": {"seq_axis": 0, "batch_axis": 1},
+}.items():
     _n = np.array([2, 0, 4], "int32") if _label != "time_major" else np.array([1, 3, 2, 0], "int32")
     case(
         "reverse_sequence",
@@ -250,9 +274,11 @@ case("setdiff1d", lambda tf, x, y: tf.setdiff1d(x, y), x=ints(8), y=ints(2, salt
 case("bitcast", lambda tf, x: tf.bitcast(x, tf.uint8), "wider", x=ints(2, 3))
 case("timestamp", lambda tf: tf.timestamp() > 1.0)
 case("random_crop", lambda tf, x: tf.random_crop(x, [2, 2], seed=3), x=floats(4, 5), gradients=False)
+# The static shape that TensorFlow finds is wrong: it has one axis too few.
 case(
     "extract_volume_patches",
     lambda tf, x: tf.extract_volume_patches(x, [1, 2, 2, 2, 1], [1, 1, 1, 1, 1], "VALID"),
     x=floats(1, 3, 3, 3, 2),
     gradients=False,
+    shapes=False,
 )

@@ -41,7 +41,17 @@ class Case:
 
 
 def case(
-    operation, build, label="", gradients=True, shapes=True, runs=1, seed=None, tolerance=1e-5, constant=(), known=(), **inputs
+    operation,
+    build,
+    label="",
+    gradients=True,
+    shapes=True,
+    runs=1,
+    seed=None,
+    tolerance=1e-5,
+    constant=(),
+    known=(),
+    **inputs,
 ):
     """Add a case; its name is the operation's, the label, and a number where both occur before."""
     base = operation + ("/" + label if label else "")
@@ -50,7 +60,9 @@ def case(
         number += 1
         name = "%s#%d" % (base, number)
     arrays = {key: np.asarray(value) for key, value in inputs.items()}
-    CASES[name] = Case(name, operation, build, arrays, gradients, shapes, runs, seed, tolerance, tuple(constant), tuple(known))
+    CASES[name] = Case(
+        name, operation, build, arrays, gradients, shapes, runs, seed, tolerance, tuple(constant), tuple(known)
+    )
 
 
 def _random(kind, shape, salt):

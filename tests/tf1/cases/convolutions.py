@@ -38,16 +38,28 @@ for _padding in ("SAME", "VALID"):
             w=floats(3, 3, 3, 2),
         )
         for _kind in ("max", "avg"):
-            case("nn.%s_pool" % _kind, lambda tf, x, f=_kind + "_pool", p=_padding, s=_stride: getattr(tf.nn, f)(x, ksize=[1, 2, 3, 1], strides=[1, s, s, 1], padding=p),
-                 "%s_%d" % (_padding, _stride), x=floats(2, 5, 6, 2))  # fmt: skip
+            case(
+                "nn.%s_pool" % _kind,
+                lambda tf, x, f=_kind + "_pool", p=_padding, s=_stride: getattr(tf.nn, f)(
+                    x, ksize=[1, 2, 3, 1], strides=[1, s, s, 1], padding=p
+                ),
+                "%s_%d" % (_padding, _stride),
+                x=floats(2, 5, 6, 2),
+            )
             case(
                 "nn.%s_pool1d" % _kind,
                 lambda tf, x, f=_kind + "_pool1d", p=_padding, s=_stride: getattr(tf.nn, f)(x, 2, s, p),
                 "%s_%d" % (_padding, _stride),
                 x=floats(2, 5, 2),
             )
-            case("nn.%s_pool3d" % _kind, lambda tf, x, f=_kind + "_pool3d", p=_padding, s=_stride: getattr(tf.nn, f)(x, [1, 2, 2, 2, 1], [1, s, s, s, 1], p),
-                 "%s_%d" % (_padding, _stride), x=floats(1, 3, 4, 3, 2))  # fmt: skip
+            case(
+                "nn.%s_pool3d" % _kind,
+                lambda tf, x, f=_kind + "_pool3d", p=_padding, s=_stride: getattr(tf.nn, f)(
+                    x, [1, 2, 2, 2, 1], [1, s, s, s, 1], p
+                ),
+                "%s_%d" % (_padding, _stride),
+                x=floats(1, 3, 4, 3, 2),
+            )
             case(
                 "nn.%s_pool_v2" % _kind,
                 lambda tf, x, f=_kind + "_pool_v2", p=_padding, s=_stride: getattr(tf.nn, f)(x, 2, s, p),
@@ -90,8 +102,16 @@ for _padding in ("SAME", "VALID"):
         _padding + "_avg",
         x=floats(1, 5, 3),
     )
-    case("nn.conv2d_transpose", lambda tf, x, w, p=_padding: tf.nn.conv2d_transpose(x, w, [1, 6, 8, 3] if p == "SAME" else [1, 7, 9, 3], [1, 2, 2, 1], p), _padding,
-         x=floats(1, 3, 4, 2), w=floats(3, 3, 3, 2), shapes=False)  # fmt: skip
+    case(
+        "nn.conv2d_transpose",
+        lambda tf, x, w, p=_padding: tf.nn.conv2d_transpose(
+            x, w, [1, 6, 8, 3] if p == "SAME" else [1, 7, 9, 3], [1, 2, 2, 1], p
+        ),
+        _padding,
+        x=floats(1, 3, 4, 2),
+        w=floats(3, 3, 3, 2),
+        shapes=False,
+    )
     case(
         "nn.dilation2d",
         lambda tf, x, w, p=_padding: tf.nn.dilation2d(x, w, [1, 1, 1, 1], [1, 1, 1, 1], p),

@@ -62,28 +62,27 @@ def run(tf, case):
         tensors = [tensor for tensor in results if hasattr(tensor, "get_shape")]
         made["shapes"] = [shape_of(tensor) for tensor in tensors]
         made["dtypes"] = [tensor.dtype.base_dtype.name for tensor in tensors]
-        gradients = gradient_tensors(tf, case, inputs, tensors)
-        with tf.Session(
-            config=tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
-        ) as session:
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+        one_thread = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+        with tf.Session(config=one_thread) as session:
+            session.run(start)
             fed = feeds(case, inputs)
             made["values"] = [[np.asarray(value) for value in session.run(tensors, fed)] for _ in range(case.runs)]
             if not tensors:
                 session.run(results, fed)
+            gradients = gradient_tensors(tf, case, inputs, tensors, made["values"][0])
             present = [gradient for gradient in gradients if gradient is not None]
             found = iter(session.run(present, fed))
-        made["gradients"] = [None if gradient is None else np.asarray(next(found)) for gradient in gradients]
+            made["gradients"] = [None if gradient is None else np.asarray(next(found)) for gradient in gradients]
     return made
 
 
-def gradient_tensors(tf, case, inputs, tensors):
+def gradient_tensors(tf, case, inputs, tensors, values):
     """The gradients of all float results with respect to the float inputs."""
-    ys = [tensor for tensor in tensors if tensor.dtype.base_dtype.name in ("float32", "float64")]
+    pairs = [pair for pair in zip(tensors, values) if pair[0].dtype.base_dtype.name in ("float32", "float64")]
     xs = [inputs[name] for name in case.float_inputs]
-    if not case.gradients or not ys or not xs:
+    if not case.gradients or not pairs or not xs:
         return []
-    known = all(tensor.get_shape().is_fully_defined() for tensor in ys)
-    weights = [cotangent(shape_of(y), y.dtype.base_dtype.name) for y in ys] if known else None
-    gradients = tf.gradients(ys, xs, grad_ys=weights)
+    weights = [cotangent(value.shape, value.dtype.name) for _, value in pairs]
+    gradients = tf.gradients([tensor for tensor, _ in pairs], xs, grad_ys=weights)
     return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -8,8 +8,14 @@ _image = floats(1, 4, 6, 3, low=0.05, high=0.95)
 for _method in ("bilinear", "nearest_neighbor", "bicubic", "area"):
     for _size in ((8, 9), (3, 2), (4, 6)):
         for _align in (False, True):
-            case("image.resize_" + _method, lambda tf, x, m=_method, s=_size, a=_align: getattr(tf.image, "resize_" + m)(x, s, align_corners=a),
-                 "%s_%s" % (_size, _align), x=_image, gradients=_method not in ("area", "bicubic"), tolerance=1e-4)  # fmt: skip
+            case(
+                "image.resize_" + _method,
+                lambda tf, x, m=_method, s=_size, a=_align: getattr(tf.image, "resize_" + m)(x, s, align_corners=a),
+                "%s_%s" % (_size, _align),
+                x=_image,
+                gradients=_method not in ("area", "bicubic"),
+                tolerance=1e-4,
+            )
 for _method in (0, 1, 2):
     case(
         "image.resize_images",
@@ -38,11 +44,11 @@ for _name in (
         lambda tf, x, f=_name: getattr(tf.image, f)(x),
         x=_image[0],
         tolerance=1e-4,
-        gradients=_name in ("flip_left_right", "rot90", "rgb_to_grayscale"),
+        gradients=_name in ("flip_left_right", "rgb_to_grayscale"),
     )
 for _name in ("hsv_to_rgb", "yiq_to_rgb", "yuv_to_rgb"):
     case("image." + _name, lambda tf, x, f=_name: getattr(tf.image, f)(x), x=_image, tolerance=1e-4, gradients=False)
-case("image.rot90", lambda tf, x: tf.image.rot90(x, k=3), "three", x=_image[0])
+case("image.rot90", lambda tf, x: tf.image.rot90(x, k=3), "three", x=_image[0], gradients=False)
 case("image.grayscale_to_rgb", lambda tf, x: tf.image.grayscale_to_rgb(x), x=_image[..., :1].copy())
 case("image.adjust_brightness", lambda tf, x: tf.image.adjust_brightness(x, 0.2), x=_image)
 case("image.adjust_contrast", lambda tf, x: tf.image.adjust_contrast(x, 1.7), x=_image, tolerance=1e-4, gradients=False)
@@ -107,8 +113,14 @@ case(
     runs=2,
     gradients=False,
 )
-case("image.non_max_suppression", lambda tf, b, s: tf.image.non_max_suppression(b, s, 3), gradients=False, shapes=False,
-     b=np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3], [0, 2.2, 1, 3.2]], "float32"), s=np.array([0.5, 0.9, 0.3, 0.6], "float32"))  # fmt: skip
+case(
+    "image.non_max_suppression",
+    lambda tf, b, s: tf.image.non_max_suppression(b, s, 3),
+    gradients=False,
+    shapes=False,
+    b=np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3], [0, 2.2, 1, 3.2]], "float32"),
+    s=np.array([0.5, 0.9, 0.3, 0.6], "float32"),
+)
 case(
     "image.extract_image_patches",
     lambda tf, x: tf.image.extract_image_patches(x, [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID"),

@@ -5,12 +5,27 @@ import numpy as np
 from .case import bools, case, floats, ints
 
 SLICES = {
-    "row": lambda x: x[0], "last": lambda x: x[-1], "range": lambda x: x[1:3], "step": lambda x: x[::2], "from_end": lambda x: x[:-1],
-    "column": lambda x: x[:, 1], "both": lambda x: x[1:, :2], "number": lambda x: x[1, 2], "new_axis": lambda x: x[:, None],
-    "ellipsis": lambda x: x[..., 0], "reverse": lambda x: x[::-1], "reverse_step": lambda x: x[:, ::-2], "new_last": lambda x: x[..., None],
-    "slice_of_slice": lambda x: x[1:][0], "empty": lambda x: x[2:2], "negative_range": lambda x: x[-3:-1], "past_end": lambda x: x[1:99],
-    "ellipsis_middle": lambda x: x[0, ..., 1:2], "two_new": lambda x: x[None, :, None, 1], "whole": lambda x: x[:],
-}  # fmt: skip
+    "row": lambda x: x[0],
+    "last": lambda x: x[-1],
+    "range": lambda x: x[1:3],
+    "step": lambda x: x[::2],
+    "from_end": lambda x: x[:-1],
+    "column": lambda x: x[:, 1],
+    "both": lambda x: x[1:, :2],
+    "number": lambda x: x[1, 2],
+    "new_axis": lambda x: x[:, None],
+    "ellipsis": lambda x: x[..., 0],
+    "reverse": lambda x: x[::-1],
+    "reverse_step": lambda x: x[:, ::-2],
+    "new_last": lambda x: x[..., None],
+    "slice_of_slice": lambda x: x[1:][0],
+    "empty": lambda x: x[2:2],
+    "negative_range": lambda x: x[-3:-1],
+    "past_end": lambda x: x[1:99],
+    "ellipsis_middle": lambda x: x[0, ..., 1:2],
+    "two_new": lambda x: x[None, :, None, 1],
+    "whole": lambda x: x[:],
+}
 for _label, _f in SLICES.items():
     case("Tensor.__getitem__", lambda tf, x, f=_f: f(x), _label, x=floats(4, 5))
 case("Tensor.__getitem__", lambda tf, x, i: x[i], "tensor", x=floats(4, 5), i=np.array(2, "int32"))
@@ -80,8 +95,13 @@ case("scatter_nd", lambda tf, i, u: tf.scatter_nd(i, u, [5]), i=np.array([[1], [
 case(
     "scatter_nd", lambda tf, i, u: tf.scatter_nd(i, u, [4, 2]), "rows", i=np.array([[1], [3]], "int32"), u=floats(2, 2)
 )
-case("scatter_nd", lambda tf, i, u: tf.scatter_nd(indices=i, updates=u, shape=tf.constant([2, 3]), name="named"), "named",
-     i=np.array([[0, 1], [1, 2]], "int32"), u=floats(2))  # fmt: skip
+case(
+    "scatter_nd",
+    lambda tf, i, u: tf.scatter_nd(indices=i, updates=u, shape=tf.constant([2, 3]), name="named"),
+    "named",
+    i=np.array([[0, 1], [1, 2]], "int32"),
+    u=floats(2),
+)
 for _name in (
     "tensor_scatter_nd_update",
     "tensor_scatter_nd_add",

@@ -6,17 +6,36 @@ from .case import case
 from .families import function
 
 INITIALISERS = {
-    "zeros_initializer": {}, "ones_initializer": {}, "constant_initializer": {"value": 2.5}, "random_uniform_initializer": {"minval": -0.3, "maxval": 0.2, "seed": 3},
-    "random_normal_initializer": {"mean": 0.1, "stddev": 0.5, "seed": 3}, "truncated_normal_initializer": {"stddev": 0.1, "seed": 3},
-    "uniform_unit_scaling_initializer": {"factor": 1.5, "seed": 3}, "variance_scaling_initializer": {"scale": 2.0, "seed": 3},
-    "glorot_uniform_initializer": {"seed": 3}, "glorot_normal_initializer": {"seed": 3}, "orthogonal_initializer": {"gain": 1.5, "seed": 3},
-    "initializers.zeros": {}, "initializers.ones": {}, "initializers.constant": {"value": 3.0}, "initializers.random_uniform": {"seed": 3},
-    "initializers.random_normal": {"seed": 3}, "initializers.truncated_normal": {"seed": 3}, "initializers.orthogonal": {"seed": 3},
-    "initializers.he_normal": {"seed": 3}, "initializers.he_uniform": {"seed": 3}, "initializers.lecun_normal": {"seed": 3}, "initializers.lecun_uniform": {"seed": 3},
-    "initializers.glorot_uniform": {"seed": 3}, "initializers.glorot_normal": {"seed": 3}, "initializers.identity": {}, "initializers.variance_scaling": {"seed": 3},
-    "initializers.uniform_unit_scaling": {"seed": 3}, "contrib.layers.xavier_initializer": {"seed": 3},
+    "zeros_initializer": {},
+    "ones_initializer": {},
+    "constant_initializer": {"value": 2.5},
+    "random_uniform_initializer": {"minval": -0.3, "maxval": 0.2, "seed": 3},
+    "random_normal_initializer": {"mean": 0.1, "stddev": 0.5, "seed": 3},
+    "truncated_normal_initializer": {"stddev": 0.1, "seed": 3},
+    "uniform_unit_scaling_initializer": {"factor": 1.5, "seed": 3},
+    "variance_scaling_initializer": {"scale": 2.0, "seed": 3},
+    "glorot_uniform_initializer": {"seed": 3},
+    "glorot_normal_initializer": {"seed": 3},
+    "orthogonal_initializer": {"gain": 1.5, "seed": 3},
+    "initializers.zeros": {},
+    "initializers.ones": {},
+    "initializers.constant": {"value": 3.0},
+    "initializers.random_uniform": {"seed": 3},
+    "initializers.random_normal": {"seed": 3},
+    "initializers.truncated_normal": {"seed": 3},
+    "initializers.orthogonal": {"seed": 3},
+    "initializers.he_normal": {"seed": 3},
+    "initializers.he_uniform": {"seed": 3},
+    "initializers.lecun_normal": {"seed": 3},
+    "initializers.lecun_uniform": {"seed": 3},
+    "initializers.glorot_uniform": {"seed": 3},
+    "initializers.glorot_normal": {"seed": 3},
+    "initializers.identity": {},
+    "initializers.variance_scaling": {"seed": 3},
+    "initializers.uniform_unit_scaling": {"seed": 3},
+    "contrib.layers.xavier_initializer": {"seed": 3},
     "contrib.layers.variance_scaling_initializer": {"seed": 3},
-}  # fmt: skip
+}
 for _name, _keywords in INITIALISERS.items():
     for _shape in ((6, 4), (7,), (3, 3, 2, 5)):
         if ("orthogonal" in _name and len(_shape) < 2) or ("identity" in _name and len(_shape) != 2):
@@ -37,8 +56,12 @@ for _name, _keywords in INITIALISERS.items():
         tolerance=1e-5 if "orthogonal" in _name else 0,
         shapes=False,
     )
-for _label, _keywords in {"fan_out": {"mode": "fan_out"}, "fan_avg_uniform": {"mode": "fan_avg", "distribution": "uniform"}, "untruncated": {"distribution": "untruncated_normal"},
-                          "normal": {"distribution": "normal", "scale": 3.0}}.items():  # fmt: skip
+for _label, _keywords in {
+    "fan_out": {"mode": "fan_out"},
+    "fan_avg_uniform": {"mode": "fan_avg", "distribution": "uniform"},
+    "untruncated": {"distribution": "untruncated_normal"},
+    "normal": {"distribution": "normal", "scale": 3.0},
+}.items():
     case(
         "variance_scaling_initializer",
         lambda tf, k=_keywords: tf.variance_scaling_initializer(seed=3, **k)([5, 7]),

@@ -48,8 +48,13 @@ for _label, _shape, _kind in (
     ("rank_2", (2, 3), "int32"),
     ("scalar", (), "int32"),
 ):
-    case("nn.sparse_softmax_cross_entropy_with_logits", lambda tf, x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=x), _label,
-         x=floats(*(_shape + (5,))), y=ints(*_shape, dtype=_kind))  # fmt: skip
+    case(
+        "nn.sparse_softmax_cross_entropy_with_logits",
+        lambda tf, x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=x),
+        _label,
+        x=floats(*(_shape + (5,))),
+        y=ints(*_shape, dtype=_kind),
+    )
 case(
     "nn.sparse_softmax_cross_entropy_with_logits",
     lambda tf, x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(None, y, x, name="named"),
@@ -106,20 +111,70 @@ for _name in ("sampled_softmax_loss", "nce_loss"):
         "keep_hits": {"remove_accidental_hits": False},
         "remove_hits": {"remove_accidental_hits": True},
     }.items():
-        case("nn." + _name,
-             lambda tf, w, b, x, y, f=_name, k=_keywords: getattr(tf.nn, f)(w, b, y, x, 3, 8, sampled_values=tuple(tf.constant(v) for v in _sampled), **k),
-             _label, w=floats(8, 4), b=floats(8), x=floats(2, 4), y=np.array([[4], [2]], "int64"), shapes=False)  # fmt: skip
-case("nn.sampled_softmax_loss", lambda tf, w, b, x, y: tf.nn.sampled_softmax_loss(weights=w, biases=b, labels=y, inputs=x, num_sampled=4, num_classes=8, seed=3), "drawn",
-     w=floats(8, 4), b=floats(8), x=floats(2, 4), y=np.array([[4], [2]], "int64"), seed=5, shapes=False)  # fmt: skip
-case("nn.nce_loss", lambda tf, w, b, x, y: tf.nn.nce_loss(weights=[w[0:8:2], w[1:8:2]], biases=b, labels=y, inputs=x, num_sampled=4, num_classes=8, num_true=1,
-                                                         sampled_values=tuple(tf.constant(v) for v in _sampled)), "partitioned",
-     w=floats(8, 4), b=floats(8), x=floats(2, 4), y=np.array([[4], [2]], "int64"), shapes=False)  # fmt: skip
+        case(
+            "nn." + _name,
+            lambda tf, w, b, x, y, f=_name, k=_keywords: getattr(tf.nn, f)(
+                w, b, y, x, 3, 8, sampled_values=tuple(tf.constant(v) for v in _sampled), **k
+            ),
+            _label,
+            w=floats(8, 4),
+            b=floats(8),
+            x=floats(2, 4),
+            y=np.array([[4], [2]], "int64"),
+            shapes=False,
+        )
+case(
+    "nn.sampled_softmax_loss",
+    lambda tf, w, b, x, y: tf.nn.sampled_softmax_loss(
+        weights=w, biases=b, labels=y, inputs=x, num_sampled=4, num_classes=8, seed=3
+    ),
+    "drawn",
+    w=floats(8, 4),
+    b=floats(8),
+    x=floats(2, 4),
+    y=np.array([[4], [2]], "int64"),
+    seed=5,
+    shapes=False,
+)
+case(
+    "nn.nce_loss",
+    lambda tf, w, b, x, y: tf.nn.nce_loss(
+        weights=[w[0:8:2], w[1:8:2]],
+        biases=b,
+        labels=y,
+        inputs=x,
+        num_sampled=4,
+        num_classes=8,
+        num_true=1,
+        sampled_values=tuple(tf.constant(v) for v in _sampled),
+    ),
+    "partitioned",
+    w=floats(8, 4),
+    b=floats(8),
+    x=floats(2, 4),
+    y=np.array([[4], [2]], "int64"),
+    shapes=False,
+)
 for _name in ("uniform_candidate_sampler", "log_uniform_candidate_sampler", "learned_unigram_candidate_sampler"):
     for _unique in (True, False):
-        case("nn." + _name, lambda tf, y, f=_name, u=_unique: getattr(tf.nn, f)(y, 1, 4, u, 20, seed=3), "unique" if _unique else "repeated",
-             y=np.array([[4], [2]], "int64"), seed=5, shapes=False, runs=2)  # fmt: skip
-case("nn.fixed_unigram_candidate_sampler", lambda tf, y: tf.nn.fixed_unigram_candidate_sampler(y, 1, 4, True, 6, unigrams=[5, 3, 2, 9, 1, 4], distortion=0.75, seed=3),
-     y=np.array([[4], [2]], "int64"), seed=5, shapes=False)  # fmt: skip
+        case(
+            "nn." + _name,
+            lambda tf, y, f=_name, u=_unique: getattr(tf.nn, f)(y, 1, 4, u, 20, seed=3),
+            "unique" if _unique else "repeated",
+            y=np.array([[4], [2]], "int64"),
+            seed=5,
+            shapes=False,
+            runs=2,
+        )
+case(
+    "nn.fixed_unigram_candidate_sampler",
+    lambda tf, y: tf.nn.fixed_unigram_candidate_sampler(
+        y, 1, 4, True, 6, unigrams=[5, 3, 2, 9, 1, 4], distortion=0.75, seed=3
+    ),
+    y=np.array([[4], [2]], "int64"),
+    seed=5,
+    shapes=False,
+)
 case(
     "nn.all_candidate_sampler",
     lambda tf, y: tf.nn.all_candidate_sampler(y, 1, 6, True),
@@ -132,4 +187,3 @@ case(
     y=np.array([[4], [2]], "int64"),
     shapes=False,
 )
-

@@ -1,6 +1,5 @@
 """Batch and local response normalisation."""
 
-
 import functools
 
 from . import case as _case
@@ -32,8 +31,15 @@ case(
     "of_moments",
     x=floats(4, 3),
 )
-case("nn.batch_norm_with_global_normalization", lambda tf, x, m, v, b, g: tf.nn.batch_norm_with_global_normalization(x, m, v, b, g, 0.001, True),
-     x=floats(2, 2, 2, 3), m=floats(3), v=_variance, b=floats(3, salt=1), g=floats(3, salt=2))  # fmt: skip
+case(
+    "nn.batch_norm_with_global_normalization",
+    lambda tf, x, m, v, b, g: tf.nn.batch_norm_with_global_normalization(x, m, v, b, g, 0.001, True),
+    x=floats(2, 2, 2, 3),
+    m=floats(3),
+    v=_variance,
+    b=floats(3, salt=1),
+    g=floats(3, salt=2),
+)
 case(
     "nn.fused_batch_norm",
     lambda tf, x, g, b: tf.nn.fused_batch_norm(x, g, b),
@@ -53,8 +59,18 @@ case(
     g=floats(3, salt=2),
     tolerance=1e-4,
 )
-case("nn.fused_batch_norm", lambda tf, x, g, b, m, v: tf.nn.fused_batch_norm(x, g, b, m, v, is_training=False)[0], "inference", x=floats(2, 3, 3, 3), b=floats(3, salt=1), g=floats(3, salt=2),
-     m=floats(3), v=_variance, tolerance=1e-4, gradients=False)  # fmt: skip
+case(
+    "nn.fused_batch_norm",
+    lambda tf, x, g, b, m, v: tf.nn.fused_batch_norm(x, g, b, m, v, is_training=False)[0],
+    "inference",
+    x=floats(2, 3, 3, 3),
+    b=floats(3, salt=1),
+    g=floats(3, salt=2),
+    m=floats(3),
+    v=_variance,
+    tolerance=1e-4,
+    gradients=False,
+)
 for _label, _keywords in {"plain": {}, "narrow": {"depth_radius": 1, "bias": 2.0, "alpha": 0.3, "beta": 0.75}}.items():
     for _name in ("local_response_normalization", "lrn"):
         case(

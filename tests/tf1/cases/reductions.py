@@ -7,10 +7,18 @@ from .families import function
 
 FLOAT = ("sum", "mean", "max", "min", "prod", "logsumexp", "euclidean_norm", "std", "variance")
 SPELLINGS = {
-    "all": {}, "axis": {"axis": 1}, "negative": {"axis": -1}, "pair": {"axis": [0, 2]}, "keepdims": {"axis": 1, "keepdims": True},
-    "old": {"reduction_indices": [1], "keep_dims": True}, "old_axis": {"reduction_indices": 0}, "keep_all": {"keepdims": True},
-    "named": {"axis": 0, "name": "named"}, "none_of_them": {"axis": []}, "tuple": {"axis": (0, 1)},
-}  # fmt: skip
+    "all": {},
+    "axis": {"axis": 1},
+    "negative": {"axis": -1},
+    "pair": {"axis": [0, 2]},
+    "keepdims": {"axis": 1, "keepdims": True},
+    "old": {"reduction_indices": [1], "keep_dims": True},
+    "old_axis": {"reduction_indices": 0},
+    "keep_all": {"keepdims": True},
+    "named": {"axis": 0, "name": "named"},
+    "none_of_them": {"axis": []},
+    "tuple": {"axis": (0, 1)},
+}
 OLD = ("old", "old_axis")
 
 
@@ -69,25 +77,55 @@ case("reduce_max", lambda tf, x: tf.reduce_max(x, 1), "ties", x=np.array([[1, 1,
 case("reduce_prod", lambda tf, x: tf.reduce_prod(x, 1), "with_zero", x=np.array([[0, 2, 3], [1, 2, 4]], "float32"))
 
 for _name in ("argmax", "argmin"):
-    for _label, _keywords in {"first": {}, "axis": {"axis": 1}, "old": {"dimension": 1}, "last": {"axis": -1},
-                              "int32": {"axis": 0, "output_type": "int32"}, "named": {"axis": 1, "name": "named"}}.items():  # fmt: skip
-        case(_name, lambda tf, x, f=_name, k=_keywords: function(tf, f)(x, **{key: tf.as_dtype(value) if key == "output_type" else value
-                                                                              for key, value in k.items()}), _label, x=floats(3, 4))  # fmt: skip
+    for _label, _keywords in {
+        "first": {},
+        "axis": {"axis": 1},
+        "old": {"dimension": 1},
+        "last": {"axis": -1},
+        "int32": {"axis": 0, "output_type": "int32"},
+        "named": {"axis": 1, "name": "named"},
+    }.items():
+        case(
+            _name,
+            lambda tf, x, f=_name, k=_keywords: function(tf, f)(
+                x, **{key: tf.as_dtype(value) if key == "output_type" else value for key, value in k.items()}
+            ),
+            _label,
+            x=floats(3, 4),
+        )
     case(_name, lambda tf, x, f=_name: function(tf, f)(x, 1), "ties", x=np.array([[1, 1], [0, 0]], "float32"))
 case("arg_max", lambda tf, x: tf.arg_max(x, 1), x=floats(3, 4))
 case("arg_min", lambda tf, x: tf.arg_min(x, dimension=1), x=floats(3, 4))
 
 for _name in ("cumsum", "cumprod", "math.cumulative_logsumexp"):
-    for _label, _keywords in {"plain": {}, "axis": {"axis": 1}, "exclusive": {"exclusive": True}, "reverse": {"reverse": True},
-                              "both": {"axis": -1, "exclusive": True, "reverse": True}}.items():  # fmt: skip
-        case(_name, lambda tf, x, f=_name, k=_keywords: function(tf, f)(x, **k), _label, x=floats(3, 4, low=0.3),
-             gradients=not ("cumulative" in _name and _label in ("exclusive", "both")))  # fmt: skip
+    for _label, _keywords in {
+        "plain": {},
+        "axis": {"axis": 1},
+        "exclusive": {"exclusive": True},
+        "reverse": {"reverse": True},
+        "both": {"axis": -1, "exclusive": True, "reverse": True},
+    }.items():
+        case(
+            _name,
+            lambda tf, x, f=_name, k=_keywords: function(tf, f)(x, **k),
+            _label,
+            x=floats(3, 4, low=0.3),
+            gradients=not ("cumulative" in _name and _label in ("exclusive", "both")),
+        )
 case("cumsum", lambda tf, x: tf.cumsum(x), "int32", x=ints(5))
 
-for _label, _keywords in {"plain": {}, "one": {"ord": 1}, "two": {"ord": 2, "axis": 1}, "inf": {"ord": np.inf, "axis": 0},
-                          "three": {"ord": 3, "axis": 1}, "keepdims": {"axis": 1, "keepdims": True}, "old": {"axis": 1, "keep_dims": True},
-                          "fro": {"ord": "fro", "axis": [0, 1]}, "matrix_one": {"ord": 1, "axis": [0, 1]},
-                          "matrix_inf": {"ord": np.inf, "axis": [0, 1]}}.items():  # fmt: skip
+for _label, _keywords in {
+    "plain": {},
+    "one": {"ord": 1},
+    "two": {"ord": 2, "axis": 1},
+    "inf": {"ord": np.inf, "axis": 0},
+    "three": {"ord": 3, "axis": 1},
+    "keepdims": {"axis": 1, "keepdims": True},
+    "old": {"axis": 1, "keep_dims": True},
+    "fro": {"ord": "fro", "axis": [0, 1]},
+    "matrix_one": {"ord": 1, "axis": [0, 1]},
+    "matrix_inf": {"ord": np.inf, "axis": [0, 1]},
+}.items():
     case("norm", lambda tf, x, k=_keywords: tf.norm(x, **k), _label, x=floats(3, 4))
 case("linalg.normalize", lambda tf, x: tf.linalg.normalize(x, axis=1), x=floats(3, 4))
 case("linalg.normalize", lambda tf, x: tf.linalg.normalize(x, ord=1, axis=0), "one", x=floats(3, 4))
@@ -189,5 +227,12 @@ case(
     x=ints(9),
     y=ints(9, salt=1),
 )
-case("confusion_matrix", lambda tf, x, y, w: tf.confusion_matrix(x, y, 5, weights=w, dtype=tf.float32), "weights", gradients=False,
-     x=ints(9), y=ints(9, salt=1), w=floats(9))  # fmt: skip
+case(
+    "confusion_matrix",
+    lambda tf, x, y, w: tf.confusion_matrix(x, y, 5, weights=w, dtype=tf.float32),
+    "weights",
+    gradients=False,
+    x=ints(9),
+    y=ints(9, salt=1),
+    w=floats(9),
+)

@@ -22,8 +22,14 @@ for _name in PAIRS:
     }.items():
         if _name == "mean_pairwise_squared_error" and _label == "rows":
             continue
-        case("losses." + _name, lambda tf, x, y, f=_name, k=dict(_keywords, **_more): getattr(tf.losses, f)(y, x, **k), _label,
-             x=floats(3, 4, low=0.1, high=0.9), y=floats(3, 4, low=0.1, high=0.9, salt=1), shapes=False)  # fmt: skip
+        case(
+            "losses." + _name,
+            lambda tf, x, y, f=_name, k=dict(_keywords, **_more): getattr(tf.losses, f)(y, x, **k),
+            _label,
+            x=floats(3, 4, low=0.1, high=0.9),
+            y=floats(3, 4, low=0.1, high=0.9, salt=1),
+            shapes=False,
+        )
 for _reduction in (
     "none",
     "weighted_sum",
@@ -84,6 +90,7 @@ case(
     "weights",
     x=floats(4, 5),
     y=ints(4),
+    shapes=False,
 )
 case("losses.compute_weighted_loss", lambda tf, x: tf.losses.compute_weighted_loss(x, 0.5), x=floats(3, 4))
 case(

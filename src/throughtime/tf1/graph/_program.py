@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -90,7 +90,7 @@ def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], targets: Iter
     while stack:
         op = stack.pop()
         if op not in needs:
-            needs[op] = {*(tensor.op for tensor in op.inputs if tensor not in given), *op.control_inputs}
+            needs[op] = {*(tensor.op for tensor in op.inputs if tensor not in given), *_unfed(op.control_inputs, given)}
             stack.extend(needs[op])
     users: dict[Operation, list[Operation]] = {op: [] for op in needs}
     for op, needed in needs.items():
@@ -270,3 +270,8 @@ def _differentiated(op: Operation, later: list[Operation]) -> bool:
                 seen.add(one)
                 stack.extend(tensor.op for tensor in one.inputs)
     return False
+
+
+def _unfed(ops: Sequence[Operation], given: Collection[Tensor]) -> list[Operation]:
+    """Operations to run; one that has all its outputs fed does not run."""
+    return [op for op in ops if not op.outputs or any(tensor not in given for tensor in op.outputs)]

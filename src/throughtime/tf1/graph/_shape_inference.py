@@ -6,6 +6,7 @@ are real tensors during a probe (`Tensor.host`), so that `tf.reshape(x, [tf.shap
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,8 +52,11 @@ def infer(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
 
 def _of_strings(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     """A kernel that only moves elements is probed with numbers in place of strings."""
-    if not getattr(getattr(op.kernel, "func", op.kernel), "takes_strings", False):
+    how = getattr(getattr(op.kernel, "func", op.kernel), "takes_strings", False)
+    if not how:
         return _declared(op, dtypes)
+    if how == "measured":
+        return _of_numbers(op, dtypes)
     return [(string, shape, None) for _, shape, _ in _of_numbers(op, None)]
 
 
@@ -76,12 +80,14 @@ def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]
 def _without_guesses(
     op: Operation, choice: Choice, result: list[torch.Tensor], found: list[Inferred]
 ) -> list[Inferred]:
-    """Where a dimension was taken as 1 and 2 does as well, sizes of results that follow from it are unknown."""
+    """Sizes that follow from a dimension taken as 1, where another size does as well, are unknown."""
     if 1 not in choice.values():
         return found
-    try:
-        other = _run(op, 0, {place: 2 if size == 1 else size for place, size in choice.items()})
-    except _ProbeError:
+    other = None
+    for guess in (2, 3):
+        with contextlib.suppress(_ProbeError):
+            other = other or _run(op, 0, {place: guess if size == 1 else size for place, size in choice.items()})
+    if other is None:
         return found
     agreed = [_merge(*pair) for pair in zip(result, other, strict=True)]
     return [
@@ -99,7 +105,7 @@ def _both(first: TensorShape, second: TensorShape) -> TensorShape:
 def _not_probed(op: Operation, dtypes: Sequence[DType] | None, error: Exception) -> list[Inferred]:
     """Outputs of a kernel that does not take probes: by its own rule, by trying values, or an error of the program."""
     rule = op.attrs.get(SHAPE_FALLBACK)
-    if rule is not None and _depends_on_probe_size(op.inputs):
+    if rule is not None and (_depends_on_probe_size(op.inputs) or _asks_for_values(error)):
         shapes = [as_shape(shape) for shape in rule()]
         kinds = dtypes or [op.inputs[0].dtype.base_dtype] * len(shapes)
         return [(dtype, shape, None) for dtype, shape in zip(kinds, shapes, strict=True)]
@@ -132,6 +138,9 @@ def _declared(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
 
 def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]:
     """With an input of unknown rank: what all ranks that the kernel takes have in common."""
+    if sum(tensor.shape.sizes is None and tensor.host is None for tensor in op.inputs) > 1:
+        # All would be probed with the same rank.
+        return _declared(op, dtypes or _dtypes_of_any_rank(op))
     by_rank = {rank: pair for rank in _RANKS_TO_TRY if (pair := _with_rank(op, rank)) is not None}
     found = list(by_rank.values())
     if not found:
@@ -140,6 +149,11 @@ def _without_rank(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferre
         # Probes of other ranks may have failed on their sizes alone.
         return _declared(op, dtypes or [from_torch(first.dtype) for first, _ in found[0]])
     return [_common(pairs, place, dtypes) for place, pairs in enumerate(zip(*found, strict=False))]
+
+
+def _dtypes_of_any_rank(op: Operation) -> list[DType] | None:
+    found = next((pairs for rank in _RANKS_TO_TRY if (pairs := _with_rank(op, rank)) is not None), None)
+    return None if found is None else [from_torch(first.dtype) for first, _ in found]
 
 
 def _with_rank(op: Operation, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
@@ -192,7 +206,7 @@ def _choices(inputs: Sequence[Tensor]) -> Iterator[Choice]:
     yield {}
     shapes = [tensor.shape.sizes or () for tensor in inputs]
     unknown = [(place, axis) for place, sizes in enumerate(shapes) for axis, size in enumerate(sizes) if size is None]
-    known = sorted({1, *(size for sizes in shapes for size in sizes if size is not None)})
+    known = sorted({1, *(size for sizes in shapes for size in sizes if size is not None)}, reverse=True)
     subsets = [places for count in range(1, len(unknown) + 1) for places in itertools.combinations(unknown, count)]
     for places in subsets:
         yield from (dict.fromkeys(places, size) for size in known)

@@ -158,12 +158,12 @@ def softmax_cross_entropy(
     def kernel(labels: Tensor, logits: Tensor) -> Tensor:
         if label_smoothing > 0:
             labels = labels * (1 - label_smoothing) + label_smoothing / labels.shape[-1]
-        # Labels are held constant, as in TensorFlow.
-        return -(labels.detach() * torch.log_softmax(logits, -1)).sum(-1)
+        return -(labels * torch.log_softmax(logits, -1)).sum(-1)
 
     return _weighted(
-        kernel, "softmax_cross_entropy_loss", onehot_labels, logits, weights, scope, loss_collection, reduction
-    )
+        kernel, "softmax_cross_entropy_loss", lookup("stop_gradient")(onehot_labels), logits, weights, scope,
+        loss_collection, reduction,
+    )  # fmt: skip
 
 
 @exported("losses.sparse_softmax_cross_entropy")

@@ -21,7 +21,13 @@ unary("nn.relu", "Relu", torch.relu, "Negative numbers as zero.", argument="feat
 unary("nn.relu6", "Relu6", _F.relu6, "Numbers limited to [0, 6].", argument="features")
 unary("nn.elu", "Elu", _F.elu, "The exponential less one for negative numbers.", argument="features")
 unary("nn.selu", "Selu", torch.selu, "The scaled `elu`.", argument="features")
-unary("nn.softplus", "Softplus", lambda x: torch.logaddexp(x, torch.zeros((), dtype=x.dtype)), "`log(exp(x) + 1)`.", argument="features")
+unary(
+    "nn.softplus",
+    "Softplus",
+    lambda x: torch.logaddexp(x, torch.zeros((), dtype=x.dtype)),
+    "`log(exp(x) + 1)`.",
+    argument="features",
+)
 unary("nn.softsign", "Softsign", _F.softsign, "`x / (|x| + 1)`.", argument="features")
 unary("nn.swish", "Swish", _F.silu, "`x sigmoid(x)`.", scope="swish_f32", argument="features")
 
@@ -43,14 +49,21 @@ def _softmax(name: str, op_name: str, function: Any, doc: str) -> None:
         return function(logits, int(plain(axis)))
 
     kernel.__doc__ = doc
-    operation(f"nn.{name}", op_name=op_name, spellings={"dim": "axis"}, positional=("logits", "axis", "name", "dim"))(kernel)
+    operation(f"nn.{name}", op_name=op_name, spellings={"dim": "axis"}, positional=("logits", "axis", "name", "dim"))(
+        kernel
+    )
 
 
 _softmax("softmax", "Softmax", torch.softmax, "Exponentials that sum to one.")
 _softmax("log_softmax", "LogSoftmax", torch.log_softmax, "The logarithm of `softmax`.")
 
 
-@operation("nn.l2_normalize", op_name="l2_normalize", spellings={"dim": "axis"}, positional=("x", "axis", "epsilon", "name", "dim"))
+@operation(
+    "nn.l2_normalize",
+    op_name="l2_normalize",
+    spellings={"dim": "axis"},
+    positional=("x", "axis", "epsilon", "name", "dim"),
+)
 def l2_normalize(x: Tensor, axis: Static = None, epsilon: Static = 1e-12) -> Tensor:
     """A tensor divided by its norm along axes."""
     squares = torch.sum(x * x, axes_of(axis, x.ndim), True)
@@ -63,7 +76,9 @@ def l2_loss(t: Tensor) -> Tensor:
     return torch.sum(t * t) / 2
 
 
-@operation("nn.bias_add", op_name="BiasAdd", positional=("value", "bias", "data_format", "name"), same_dtype=("value", "bias"))
+@operation(
+    "nn.bias_add", op_name="BiasAdd", positional=("value", "bias", "data_format", "name"), same_dtype=("value", "bias")
+)
 def bias_add(value: Tensor, bias: Tensor, data_format: Static = None) -> Tensor:
     """A vector added to channels."""
     if bias.ndim != 1:
@@ -82,14 +97,21 @@ def _with_mask(x: Tensor, rate: Tensor, drawn: Tensor) -> Tensor:
 
 @exported("nn.dropout")
 def dropout(
-    x: Any, keep_prob: Any = None, noise_shape: Any = None, seed: int | None = None, name: str | None = None, rate: Any = None
+    x: Any,
+    keep_prob: Any = None,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+    rate: Any = None,
 ) -> Any:
     """Elements set to zero with probability `rate` (or 1 − `keep_prob`), the others scaled up."""
     if (keep_prob is None) == (rate is None):
         raise ValueError("You must provide exactly one of `rate` and `keep_prob`")
     x = convert_to_tensor(x, name="x")
     if not x.dtype.is_floating:
-        raise ValueError(f"x has to be a floating point tensor since it's going to be scaled. Got a {x.dtype.name} tensor instead.")
+        raise ValueError(
+            f"x has to be a floating point tensor since it's going to be scaled. Got a {x.dtype.name} tensor instead."
+        )
     if rate is None:
         rate = 1 - keep_prob
     if not is_tensor(rate) and not 0 <= rate < 1:
@@ -118,11 +140,27 @@ def _dropped(x: Any, rate: Any, noise_shape: Any, seed: int | None, name: str | 
         return value * (1 / (1 - limit)) * (drawn >= limit).to(value.dtype)
 
     if graph.building_function:
-        return draw("Dropout", kernel, [x, share, *extra], seed=seed, name=scope, dtypes=[dtype], shapes=[x.shape], in_function=in_function)
+        return draw(
+            "Dropout",
+            kernel,
+            [x, share, *extra],
+            seed=seed,
+            name=scope,
+            dtypes=[dtype],
+            shapes=[x.shape],
+            in_function=in_function,
+        )
     shape = x.shape if noise is None else None if extra else noise
-    drawn = draw("RandomUniform", kernel, [x, share, *extra], seed=seed, name=f"{scope}random_uniform", dtypes=[dtype], shapes=[shape], ids=(3, 3))
+    drawn = draw(
+        "RandomUniform",
+        kernel,
+        [x, share, *extra],
+        seed=seed,
+        name=f"{scope}random_uniform",
+        dtypes=[dtype],
+        shapes=[shape],
+        ids=(3, 3),
+    )
     found = _with_mask(x, share, drawn, name=f"{scope}mul_1")
     found.set_shape(x.shape)
     return found
-
-

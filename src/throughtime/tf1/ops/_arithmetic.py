@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._dtypes import as_dtype
+from throughtime.tf1.ops._convert import convert_to_tensor
 from throughtime.tf1.ops._table import Static, Tensor, operation
 
 _SAME = ("x", "y")
@@ -76,9 +80,13 @@ def absolute(x: Tensor) -> Tensor:
 
 
 @operation(
-    "matmul", "linalg.matmul", "batch_matmul", op_name="MatMul", same_dtype=("a", "b"),
+    "matmul",
+    "linalg.matmul",
+    "batch_matmul",
+    op_name="MatMul",
+    same_dtype=("a", "b"),
     spellings={"adj_x": "adjoint_a", "adj_y": "adjoint_b"},
-)  # fmt: skip
+)
 def matmul(
     a: Tensor,
     b: Tensor,
@@ -99,17 +107,24 @@ def matmul(
     return torch.matmul(a, b)
 
 
-@operation("cast", "dtypes.cast", op_name="Cast")
-def cast(x: Tensor, dtype: Static) -> Tensor:
+@operation("cast", op_name="Cast")
+def _cast(x: Tensor, dtype: Static) -> Tensor:
     """`x` in another dtype."""
     return x.to(as_dtype(dtype).torch_dtype)
+
+
+@exported("cast", "dtypes.cast")
+def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
+    """`x` in another dtype; `x` itself if it has that dtype."""
+    tensor = convert_to_tensor(x, name="x")
+    return tensor if tensor.dtype.base_dtype == as_dtype(dtype).base_dtype else _cast(tensor, dtype, name=name)
 
 
 def _compared(name: str, op_name: str, function: str) -> None:
     compare = getattr(torch, function)
 
     def kernel(x: Tensor, y: Tensor) -> Tensor:
-        return compare(x, y)  # type: ignore[no-any-return]
+        return compare(x, y)
 
     kernel.__doc__ = f"Where `x` is {op_name.lower()} than `y`."
     operation(name, f"math.{name}", op_name=op_name, same_dtype=_SAME, differentiable=False)(kernel)

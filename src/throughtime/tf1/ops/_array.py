@@ -11,11 +11,12 @@ from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._dtypes import as_dtype, float32, int32, string
 from throughtime.tf1.ops._convert import constant, is_tensor
 from throughtime.tf1.ops._helpers import sizes_of, torch_dtype
-from throughtime.tf1.ops._structure import takes_strings
+from throughtime.tf1.ops._structure import measures_strings, takes_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 
 @operation("identity", op_name="Identity")
+@takes_strings
 def identity(input: Tensor) -> Tensor:  # noqa: A002
     """The value itself."""
     return input
@@ -34,6 +35,7 @@ def guarantee_const(input: Tensor) -> Tensor:  # noqa: A002
 
 
 @operation("shape", op_name="Shape", differentiable=False, positional=("input", "name", "out_type"))
+@measures_strings
 def shape(input: Tensor, out_type: Static = int32) -> Tensor:  # noqa: A002
     """The shape at run time."""
     return torch.tensor(tuple(input.shape), dtype=torch_dtype(out_type), device="cpu")

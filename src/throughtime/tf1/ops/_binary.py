@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import torch
 
 from throughtime.tf1.ops._helpers import binary
@@ -47,14 +46,14 @@ binary(
 binary("truncatemod", "TruncateMod", torch.fmod, "The remainder, with the sign of the dividend.", differentiable=False)
 binary("div_no_nan", "DivNoNan", _div_no_nan, "The quotient, zero where the divisor is.", scope="div_no_nan")
 binary("squared_difference", "SquaredDifference", lambda x, y: torch.square(x - y), "The square of the difference.")
-binary("atan2", "Atan2", torch.atan2, "The angle of the point (y, x).")
 binary("math.multiply_no_nan", "MulNoNan", _multiply_no_nan, "The product, zero where `y` is.", scope="multiply_no_nan")
-binary("math.xlogy", "Xlogy", torch.special.xlogy, "`x log(y)`, zero where `x` is.", scope="xlogy")
+binary("math.xlogy", "Xlogy", torch.special.xlogy, "`x log(y)`, zero where `x` is.")
 binary(
-    "math.xdivy", "Xdivy", lambda x, y: torch.where(x == 0, torch.zeros((), dtype=x.dtype), x / y),
-    "`x / y`, zero where `x` is.", scope="xdivy",
-)  # fmt: skip
-binary("math.nextafter", "NextAfter", torch.nextafter, "The next float after `x` towards `y`.", differentiable=False)
+    "math.xdivy",
+    "Xdivy",
+    lambda x, y: torch.where(x == 0, torch.zeros((), dtype=x.dtype), x / y),
+    "`x / y`, zero where `x` is.",
+)
 for _name, _op_name, _function, _doc in (
     ("bitwise_and", "BitwiseAnd", torch.bitwise_and, "The bits that both have."),
     ("bitwise_or", "BitwiseOr", torch.bitwise_or, "The bits that one has."),
@@ -71,6 +70,18 @@ def _as_floats(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return x, y
     kind = torch.float64 if x.dtype in {torch.int32, torch.int64} else torch.float32
     return x.to(kind), y.to(kind)
+
+
+@operation("atan2", op_name="Atan2", same_dtype=("y", "x"))
+def atan2(y: Tensor, x: Tensor) -> Tensor:
+    """The angle of the point (x, y)."""
+    return torch.atan2(y, x)
+
+
+@operation("math.nextafter", op_name="NextAfter", same_dtype=("x1", "x2"), differentiable=False)
+def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
+    """The next float after `x1` towards `x2`."""
+    return torch.nextafter(x1, x2)
 
 
 @operation("igamma", op_name="Igamma", same_dtype=("a", "x"), differentiable=False)
@@ -158,5 +169,3 @@ def polyval(coeffs: Tensors, x: Tensor) -> Tensor:
     for coefficient in coeffs[1:]:
         total = total * x + coefficient
     return total
-
-

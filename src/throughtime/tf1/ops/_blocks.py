@@ -69,8 +69,12 @@ def _from_batch(input: Tensor, block: list[int], crops: list[list[int]]) -> Tens
 
 @exported("space_to_batch")
 def space_to_batch(
-    input: Any, paddings: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None
-) -> Any:  # noqa: A002
+    input: Any,  # noqa: A002
+    paddings: Any,
+    block_size: Any = None,
+    name: str | None = None,
+    block_shape: Any = None,
+) -> Any:
     """Square blocks of an image as rows of the batch."""
     block = [block_size, block_size] if block_shape is None else block_shape
     return space_to_batch_nd(input, block, paddings, name=name or "SpaceToBatchND")
@@ -78,8 +82,12 @@ def space_to_batch(
 
 @exported("batch_to_space")
 def batch_to_space(
-    input: Any, crops: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None
-) -> Any:  # noqa: A002
+    input: Any,  # noqa: A002
+    crops: Any,
+    block_size: Any = None,
+    name: str | None = None,
+    block_shape: Any = None,
+) -> Any:
     """Rows of the batch as square blocks of an image."""
     block = [block_size, block_size] if block_shape is None else block_shape
     return batch_to_space_nd(input, block, crops, name=name or "BatchToSpaceND")
@@ -94,5 +102,5 @@ def required_space_to_batch_paddings(
     base = [[0, 0]] * len(sizes) if base_paddings is None else ints(base_paddings)
     extra = [-(size + low + high) % n for size, n, (low, high) in zip(sizes, block, base, strict=True)]
     paddings = [[low, high + more] for (low, high), more in zip(base, extra, strict=True)]
-    kinds = {"dtype": torch.int32, "device": "cpu"}
-    return torch.tensor(paddings, **kinds), torch.tensor([[0, more] for more in extra], **kinds)  # type: ignore[call-overload]
+    crops = [[0, more] for more in extra]
+    return torch.tensor(paddings, dtype=torch.int32, device="cpu"), torch.tensor(crops, dtype=torch.int32, device="cpu")

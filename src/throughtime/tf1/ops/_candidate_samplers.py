@@ -149,9 +149,17 @@ def _expected(probability: float, count: int, tries: int) -> float:
 
 def _sampler(name: str, make: Callable[..., _Sampler], learns: bool = False) -> None:
     def function(
-        true_classes: Any, num_true: int, num_sampled: int, unique: bool, range_max: int, seed: int | None = None, name: str | None = None
+        true_classes: Any,
+        num_true: int,
+        num_sampled: int,
+        unique: bool,
+        range_max: int,
+        seed: int | None = None,
+        name: str | None = None,
     ) -> Any:
-        return _node(op_name, lambda: make(range_max), (true_classes, num_true, num_sampled, unique), seed, name, learns)
+        return _node(
+            op_name, lambda: make(range_max), (true_classes, num_true, num_sampled, unique), seed, name, learns
+        )
 
     op_name = "".join(part.title() for part in name.split("_")[:-2]) + "CandidateSampler"
     function.__doc__ = "Classes drawn as negatives, and how often true and drawn classes are expected among them."
@@ -160,7 +168,12 @@ def _sampler(name: str, make: Callable[..., _Sampler], learns: bool = False) -> 
 
 
 def _node(
-    op_name: str, make: Callable[[], _Sampler], arguments: tuple[Any, int, int, bool], seed: int | None, name: str | None, learns: bool
+    op_name: str,
+    make: Callable[[], _Sampler],
+    arguments: tuple[Any, int, int, bool],
+    seed: int | None,
+    name: str | None,
+    learns: bool,
 ) -> Any:
     true_classes, num_true, count, unique = arguments
     classes = convert_to_tensor(true_classes, int64)
@@ -176,12 +189,21 @@ def _node(
         others = [_expected(sampler.probability(one), count, tries) for one in sampled]
         if learns:
             _learn(sampler, given.reshape(-1).tolist())
-        return as_tensor(np.array(sampled, np.int64)), torch.tensor(own, dtype=torch.float32), torch.tensor(others, dtype=torch.float32)
+        return (
+            as_tensor(np.array(sampled, np.int64)),
+            torch.tensor(own, dtype=torch.float32),
+            torch.tensor(others, dtype=torch.float32),
+        )
 
     return draw(
-        op_name, kernel, [classes], seed=seed, name=name or op_name, dtypes=[int64, float32, float32],
+        op_name,
+        kernel,
+        [classes],
+        seed=seed,
+        name=name or op_name,
+        dtypes=[int64, float32, float32],
         shapes=[(count,), (rows, num_true), (count,)],
-    )  # fmt: skip
+    )
 
 
 def _learn(sampler: Any, classes: list[int]) -> None:
@@ -196,15 +218,30 @@ _sampler("learned_unigram_candidate_sampler", _Learned, learns=True)
 
 @exported("nn.fixed_unigram_candidate_sampler", "random.fixed_unigram_candidate_sampler")
 def fixed_unigram_candidate_sampler(
-    true_classes: Any, num_true: int, num_sampled: int, unique: bool, range_max: int, vocab_file: str = "", distortion: float = 1.0,
-    num_reserved_ids: int = 0, num_shards: int = 1, shard: int = 0, unigrams: Any = (), seed: int | None = None, name: str | None = None,
-) -> Any:  # fmt: skip
+    true_classes: Any,
+    num_true: int,
+    num_sampled: int,
+    unique: bool,
+    range_max: int,
+    vocab_file: str = "",
+    distortion: float = 1.0,
+    num_reserved_ids: int = 0,
+    num_shards: int = 1,
+    shard: int = 0,
+    unigrams: Any = (),
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
     """Classes drawn with probabilities in proportion to `unigrams ** distortion`."""
     if vocab_file or num_shards != 1:
-        raise NotImplementedError("tf.nn.fixed_unigram_candidate_sampler: give `unigrams`; files and shards are not supported")
+        raise NotImplementedError(
+            "tf.nn.fixed_unigram_candidate_sampler: give `unigrams`; files and shards are not supported"
+        )
     weights = [0.0] * num_reserved_ids + [float(one) ** distortion for one in unigrams]
     make = lambda: _Fixed(weights)  # noqa: E731
-    return _node("FixedUnigramCandidateSampler", make, (true_classes, num_true, num_sampled, unique), seed, name, learns=False)
+    return _node(
+        "FixedUnigramCandidateSampler", make, (true_classes, num_true, num_sampled, unique), seed, name, learns=False
+    )
 
 
 @exported("nn.all_candidate_sampler", "random.all_candidate_sampler")
@@ -217,12 +254,22 @@ def all_candidate_sampler(
     def kernel(given: torch.Tensor) -> Any:
         return torch.arange(num_sampled), torch.ones_like(given, dtype=torch.float32), torch.ones(num_sampled)
 
-    return tuple(create_op("AllCandidateSampler", kernel, [classes], name=name, dtypes=[int64, float32, float32],
-                           shapes=[(num_sampled,), classes.shape, (num_sampled,)]).outputs)  # fmt: skip
+    return tuple(
+        create_op(
+            "AllCandidateSampler",
+            kernel,
+            [classes],
+            name=name,
+            dtypes=[int64, float32, float32],
+            shapes=[(num_sampled,), classes.shape, (num_sampled,)],
+        ).outputs
+    )
 
 
 @exported("nn.compute_accidental_hits")
-def compute_accidental_hits(true_classes: Any, sampled_candidates: Any, num_true: int, seed: int | None = None, name: str | None = None) -> Any:
+def compute_accidental_hits(
+    true_classes: Any, sampled_candidates: Any, num_true: int, seed: int | None = None, name: str | None = None
+) -> Any:
     """Where drawn classes are true ones: rows, places among the samples, and a weight of minus infinity."""
     inputs = [convert_to_tensor(true_classes, int64), convert_to_tensor(sampled_candidates, int64)]
 
@@ -231,5 +278,13 @@ def compute_accidental_hits(true_classes: Any, sampled_candidates: Any, num_true
         weights = torch.full((len(hits),), -torch.finfo(torch.float32).max)
         return hits[:, 0].to(torch.int32), hits[:, 1], weights
 
-    return tuple(create_op("ComputeAccidentalHits", kernel, inputs, name=name, dtypes=[int32, int64, float32],
-                           shapes=[(None,), (None,), (None,)]).outputs)  # fmt: skip
+    return tuple(
+        create_op(
+            "ComputeAccidentalHits",
+            kernel,
+            inputs,
+            name=name,
+            dtypes=[int32, int64, float32],
+            shapes=[(None,), (None,), (None,)],
+        ).outputs
+    )

@@ -8,18 +8,19 @@ import numpy as np
 import torch
 
 from throughtime.tf1._namespace import exported
-from throughtime.tf1.graph._dtypes import bool_, int64
+from throughtime.tf1.graph._dtypes import int64
+from throughtime.tf1.ops._structure import measures_strings
 from throughtime.tf1.ops._table import Tensor, operation
 
 
 def _compared(name: str, op_name: str, holds: bool) -> None:
-    def kernel(x: Tensor, y: Tensor) -> Tensor:
-        if isinstance(x, np.ndarray):
+    def kernel(x: Tensor | Any, y: Tensor | Any) -> Tensor:
+        if not isinstance(x, torch.Tensor):
             return torch.as_tensor(np.asarray(np.equal(x, y) if holds else np.not_equal(x, y), bool))
         return torch.eq(x, y) if holds else torch.ne(x, y)
 
     kernel.__doc__ = f"Where both are {'equal' if holds else 'different'}."
-    operation(name, op_name=op_name, same_dtype=("x", "y"), differentiable=False, dtypes=lambda x, y: [bool_])(kernel)
+    operation(name, op_name=op_name, same_dtype=("x", "y"), differentiable=False)(measures_strings(kernel))
 
 
 _compared("equal", "Equal", True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.grad import conv2d_weight
 
 from throughtime.tf1.ops._helpers import as_list
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 _CONV = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
-_TRANSPOSED = {1: torch.nn.functional.conv_transpose1d, 2: torch.nn.functional.conv_transpose2d, 3: torch.nn.functional.conv_transpose3d}
+_TRANSPOSED = {
+    1: torch.nn.functional.conv_transpose1d,
+    2: torch.nn.functional.conv_transpose2d,
+    3: torch.nn.functional.conv_transpose3d,
+}
 
 
 def spatial(values: Any, rank: int, channels_first: bool = False) -> list[int]:
@@ -40,11 +45,13 @@ def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tupl
     return total // 2, total - total // 2
 
 
-def pads_of(sizes: Any, window: list[int], strides: list[int], dilations: list[int], padding: Any, channels_first: bool) -> list[tuple[int, int]]:
+def pads_of(
+    sizes: Any, window: list[int], strides: list[int], dilations: list[int], padding: Any, channels_first: bool
+) -> list[tuple[int, int]]:
     """The padding of each spatial axis."""
     if not isinstance(padding, str):
         pairs = [tuple(pair) for pair in padding]
-        return pairs[2:] if channels_first else pairs[1:-1]  # type: ignore[return-value]
+        return pairs[2:] if channels_first else pairs[1:-1]
     if padding.upper() == "VALID":
         return [(0, 0)] * len(window)
     if padding.upper() != "SAME":
@@ -91,8 +98,23 @@ def transposed(
     return last_channels(full, first)
 
 
-@operation("nn.conv2d", op_name="Conv2D", spellings={"filters": "filter"}, same_dtype=("input", "filter"),
-           positional=("input", "filter", "strides", "padding", "use_cudnn_on_gpu", "data_format", "dilations", "name", "filters"))  # fmt: skip
+@operation(
+    "nn.conv2d",
+    op_name="Conv2D",
+    spellings={"filters": "filter"},
+    same_dtype=("input", "filter"),
+    positional=(
+        "input",
+        "filter",
+        "strides",
+        "padding",
+        "use_cudnn_on_gpu",
+        "data_format",
+        "dilations",
+        "name",
+        "filters",
+    ),
+)
 def conv2d(
     input: Tensor,  # noqa: A002
     filter: Tensor,  # noqa: A002
@@ -106,8 +128,24 @@ def conv2d(
     return convolve(input, filter, 2, strides, padding, data_format, dilations)
 
 
-@operation("nn.conv1d", op_name="Conv1D", scope="conv1d", spellings={"input": "value"}, same_dtype=("value", "filters"),
-           positional=("value", "filters", "stride", "padding", "use_cudnn_on_gpu", "data_format", "name", "input", "dilations"))  # fmt: skip
+@operation(
+    "nn.conv1d",
+    op_name="Conv1D",
+    scope="conv1d",
+    spellings={"input": "value"},
+    same_dtype=("value", "filters"),
+    positional=(
+        "value",
+        "filters",
+        "stride",
+        "padding",
+        "use_cudnn_on_gpu",
+        "data_format",
+        "name",
+        "input",
+        "dilations",
+    ),
+)
 def conv1d(
     value: Tensor,
     filters: Tensor,
@@ -121,8 +159,13 @@ def conv1d(
     return convolve(value, filters, 1, stride, padding, data_format, dilations)
 
 
-@operation("nn.conv3d", op_name="Conv3D", spellings={"filters": "filter"}, same_dtype=("input", "filter"),
-           positional=("input", "filter", "strides", "padding", "data_format", "dilations", "name", "filters"))  # fmt: skip
+@operation(
+    "nn.conv3d",
+    op_name="Conv3D",
+    spellings={"filters": "filter"},
+    same_dtype=("input", "filter"),
+    positional=("input", "filter", "strides", "padding", "data_format", "dilations", "name", "filters"),
+)
 def conv3d(
     input: Tensor,  # noqa: A002
     filter: Tensor,  # noqa: A002
@@ -135,8 +178,23 @@ def conv3d(
     return convolve(input, filter, 3, strides, padding, data_format, dilations)
 
 
-@operation("nn.convolution", op_name="convolution", scope="convolution", spellings={"filters": "filter", "dilations": "dilation_rate"},
-           positional=("input", "filter", "padding", "strides", "dilation_rate", "name", "data_format", "filters", "dilations"))  # fmt: skip
+@operation(
+    "nn.convolution",
+    op_name="convolution",
+    scope="convolution",
+    spellings={"filters": "filter", "dilations": "dilation_rate"},
+    positional=(
+        "input",
+        "filter",
+        "padding",
+        "strides",
+        "dilation_rate",
+        "name",
+        "data_format",
+        "filters",
+        "dilations",
+    ),
+)
 def convolution(
     input: Tensor,  # noqa: A002
     filter: Tensor,  # noqa: A002
@@ -161,10 +219,20 @@ def _depthwise(x: Tensor, weight: Tensor, strides: Any, padding: Any, data_forma
     return convolve(x, kernel, 2, strides, padding, data_format, rate, groups=channels)
 
 
-@operation("nn.depthwise_conv2d", op_name="depthwise", scope="depthwise", spellings={"dilations": "rate"},
-           positional=("input", "filter", "strides", "padding", "rate", "name", "data_format", "dilations"))  # fmt: skip
+@operation(
+    "nn.depthwise_conv2d",
+    op_name="depthwise",
+    scope="depthwise",
+    spellings={"dilations": "rate"},
+    positional=("input", "filter", "strides", "padding", "rate", "name", "data_format", "dilations"),
+)
 def depthwise_conv2d(
-    input: Tensor, filter: Tensor, strides: Static, padding: Static, rate: Static = None, data_format: Static = None  # noqa: A002
+    input: Tensor,  # noqa: A002
+    filter: Tensor,  # noqa: A002
+    strides: Static,
+    padding: Static,
+    rate: Static = None,
+    data_format: Static = None,
 ) -> Tensor:
     """A convolution of each channel with kernels of its own."""
     return _depthwise(input, filter, strides, padding, data_format, rate)
@@ -172,14 +240,33 @@ def depthwise_conv2d(
 
 @operation("nn.depthwise_conv2d_native", op_name="DepthwiseConv2dNative")
 def depthwise_conv2d_native(
-    input: Tensor, filter: Tensor, strides: Static, padding: Static, data_format: Static = "NHWC", dilations: Static = None  # noqa: A002
+    input: Tensor,  # noqa: A002
+    filter: Tensor,  # noqa: A002
+    strides: Static,
+    padding: Static,
+    data_format: Static = "NHWC",
+    dilations: Static = None,
 ) -> Tensor:
     """A convolution of each channel with kernels of its own."""
     return _depthwise(input, filter, strides, padding, data_format, dilations)
 
 
-@operation("nn.separable_conv2d", op_name="separable_conv2d", spellings={"dilations": "rate"},
-           positional=("input", "depthwise_filter", "pointwise_filter", "strides", "padding", "rate", "name", "data_format", "dilations"))  # fmt: skip
+@operation(
+    "nn.separable_conv2d",
+    op_name="separable_conv2d",
+    spellings={"dilations": "rate"},
+    positional=(
+        "input",
+        "depthwise_filter",
+        "pointwise_filter",
+        "strides",
+        "padding",
+        "rate",
+        "name",
+        "data_format",
+        "dilations",
+    ),
+)
 def separable_conv2d(
     input: Tensor,  # noqa: A002
     depthwise_filter: Tensor,
@@ -203,16 +290,24 @@ def _sized(**given: Any) -> list[Any]:
 
 def _conv_transpose(name: str, scope: str, rank: int, value: str, layout: str, keyword: str) -> None:
     def kernel(
-        input: Tensor, filters: Tensor, output_shape: Static, strides: Static = 1, padding: Static = "SAME", data_format: Static = layout  # noqa: A002
+        input: Tensor,  # noqa: A002
+        filters: Tensor,
+        output_shape: Static,
+        strides: Static = 1,
+        padding: Static = "SAME",
+        data_format: Static = layout,
     ) -> Tensor:
         return transposed(input, filters, rank, ints(output_shape), strides, padding, data_format)
 
     kernel.__doc__ = f"The gradient of a convolution over {rank} axes by its input, also known as deconvolution."
     operation(
-        name, op_name=scope, scope=scope, spellings={value: "input", keyword: "filters"} if value != "input" else {keyword: "filters"},
+        name,
+        op_name=scope,
+        scope=scope,
+        spellings={value: "input", keyword: "filters"} if value != "input" else {keyword: "filters"},
         positional=(value, keyword, "output_shape", "strides", "padding", "data_format", "name", "input", "filters"),
         fallback_rule=_sized,
-    )(kernel)  # fmt: skip
+    )(kernel)
 
 
 _conv_transpose("nn.conv1d_transpose", "conv1d_transpose", 1, "input", "NWC", "filter")
@@ -220,8 +315,24 @@ _conv_transpose("nn.conv2d_transpose", "conv2d_transpose", 2, "value", "NHWC", "
 _conv_transpose("nn.conv3d_transpose", "conv3d_transpose", 3, "value", "NDHWC", "filter")
 
 
-@operation("nn.conv2d_backprop_input", op_name="Conv2DBackpropInput", fallback_rule=_sized, spellings={"filters": "filter"},
-           positional=("input_sizes", "filter", "out_backprop", "strides", "padding", "use_cudnn_on_gpu", "data_format", "dilations", "name", "filters"))  # fmt: skip
+@operation(
+    "nn.conv2d_backprop_input",
+    op_name="Conv2DBackpropInput",
+    fallback_rule=_sized,
+    spellings={"filters": "filter"},
+    positional=(
+        "input_sizes",
+        "filter",
+        "out_backprop",
+        "strides",
+        "padding",
+        "use_cudnn_on_gpu",
+        "data_format",
+        "dilations",
+        "name",
+        "filters",
+    ),
+)
 def conv2d_backprop_input(
     input_sizes: Static,
     filter: Tensor,  # noqa: A002
@@ -236,8 +347,21 @@ def conv2d_backprop_input(
     return transposed(out_backprop, filter, 2, ints(input_sizes), strides, padding, data_format)
 
 
-@operation("nn.conv2d_backprop_filter", op_name="Conv2DBackpropFilter",
-           positional=("input", "filter_sizes", "out_backprop", "strides", "padding", "use_cudnn_on_gpu", "data_format", "dilations", "name"))  # fmt: skip
+@operation(
+    "nn.conv2d_backprop_filter",
+    op_name="Conv2DBackpropFilter",
+    positional=(
+        "input",
+        "filter_sizes",
+        "out_backprop",
+        "strides",
+        "padding",
+        "use_cudnn_on_gpu",
+        "data_format",
+        "dilations",
+        "name",
+    ),
+)
 def conv2d_backprop_filter(
     input: Tensor,  # noqa: A002
     filter_sizes: Static,
@@ -254,7 +378,7 @@ def conv2d_backprop_filter(
     steps = spatial(strides, 2, first)
     inner = first_channels(input, first)
     pairs = pads_of(inner.shape[2:], [height, width], steps, [1, 1], padding, first)
-    gradient = torch.nn.grad.conv2d_weight(padded(inner, pairs), (outputs, inputs, height, width), first_channels(out_backprop, first), steps)
+    gradient = conv2d_weight(
+        padded(inner, pairs), (outputs, inputs, height, width), first_channels(out_backprop, first), steps
+    )
     return gradient.permute(2, 3, 1, 0)
-
-

@@ -13,8 +13,8 @@ from throughtime.tf1.ops._table import Static, Tensor, operation
 def _dense(labels: Tensor, logits: Tensor, axis: int) -> Tensor:
     """`-sum(labels log_softmax(logits))`.
 
-    The gradient by the logits is `softmax - labels` whatever the labels sum to, as TensorFlow's: the rest of the sum has no gradient
-    by the logits.
+    The gradient by the logits is `softmax - labels` whatever the labels sum to, as TensorFlow's: the rest of the sum
+    has no gradient by the logits.
     """
     labels, logits = torch.broadcast_tensors(labels, logits)
     normaliser = torch.logsumexp(logits, axis)
@@ -22,14 +22,23 @@ def _dense(labels: Tensor, logits: Tensor, axis: int) -> Tensor:
     return normaliser - (labels * logits).sum(axis) + rest
 
 
-@operation("nn.softmax_cross_entropy_with_logits_v2", op_name="softmax_cross_entropy_with_logits", spellings={"dim": "axis"},
-           positional=("labels", "logits", "axis", "name", "dim"), same_dtype=("logits", "labels"))  # fmt: skip
+@operation(
+    "nn.softmax_cross_entropy_with_logits_v2",
+    op_name="softmax_cross_entropy_with_logits",
+    spellings={"dim": "axis"},
+    positional=("labels", "logits", "axis", "name", "dim"),
+    same_dtype=("logits", "labels"),
+)
 def softmax_cross_entropy_with_logits_v2(labels: Tensor, logits: Tensor, axis: Static = -1) -> Tensor:
     """The cross-entropy of probabilities and logits, with gradients by both."""
     return _dense(labels, logits, int(axis))
 
 
-@operation("nn.softmax_cross_entropy_with_logits", op_name="softmax_cross_entropy_with_logits_sg", same_dtype=("logits", "labels"))
+@operation(
+    "nn.softmax_cross_entropy_with_logits",
+    op_name="softmax_cross_entropy_with_logits_sg",
+    same_dtype=("logits", "labels"),
+)
 def _softmax_cross_entropy(labels: Tensor, logits: Tensor, axis: Static = -1) -> Tensor:
     """The cross-entropy of probabilities and logits, with a gradient by the logits."""
     return _dense(labels.detach(), logits, int(axis))
@@ -52,7 +61,12 @@ def _stopped(labels: Any) -> Any:
 
 @exported("nn.softmax_cross_entropy_with_logits")
 def softmax_cross_entropy_with_logits(
-    _sentinel: Any = None, labels: Any = None, logits: Any = None, dim: int = -1, name: str | None = None, axis: int | None = None
+    _sentinel: Any = None,
+    labels: Any = None,
+    logits: Any = None,
+    dim: int = -1,
+    name: str | None = None,
+    axis: int | None = None,
 ) -> Any:
     """The cross-entropy of probabilities and logits, with a gradient by the logits."""
     given, scores = _named(_sentinel, labels, logits)
@@ -63,7 +77,8 @@ def softmax_cross_entropy_with_logits(
 def _sparse(labels: Tensor, logits: Tensor) -> Tensor:
     """The cross-entropy of class numbers and logits."""
     if logits.shape[:-1] != labels.shape:
-        raise ValueError(f"labels need shape {tuple(logits.shape[:-1])} for logits of shape {tuple(logits.shape)}, got {tuple(labels.shape)}")
+        wanted, got = tuple(logits.shape[:-1]), tuple(labels.shape)
+        raise ValueError(f"labels need shape {wanted} for logits of shape {tuple(logits.shape)}, got {got}")
     chosen = torch.gather(logits, -1, labels.long().unsqueeze(-1)).squeeze(-1)
     return torch.logsumexp(logits, -1) - chosen
 
@@ -86,14 +101,21 @@ def _sigmoid(labels: Tensor, logits: Tensor) -> Tensor:
 
 
 @exported("nn.sigmoid_cross_entropy_with_logits")
-def sigmoid_cross_entropy_with_logits(_sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None) -> Any:
+def sigmoid_cross_entropy_with_logits(
+    _sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None
+) -> Any:
     """The cross-entropy of probabilities and logits of single events."""
     given, scores = _named(_sentinel, labels, logits)
     return _sigmoid(given, scores, name=name)
 
 
-@operation("nn.weighted_cross_entropy_with_logits", op_name="logistic_loss", spellings={"targets": "labels"},
-           positional=("labels", "logits", "pos_weight", "name", "targets"), same_dtype=("logits", "labels", "pos_weight"))  # fmt: skip
+@operation(
+    "nn.weighted_cross_entropy_with_logits",
+    op_name="logistic_loss",
+    spellings={"targets": "labels"},
+    positional=("labels", "logits", "pos_weight", "name", "targets"),
+    same_dtype=("logits", "labels", "pos_weight"),
+)
 def weighted_cross_entropy_with_logits(labels: Tensor, logits: Tensor, pos_weight: Tensor) -> Tensor:
     """The sigmoid cross-entropy with another weight for positive events."""
     weight = 1 + (pos_weight - 1) * labels
@@ -110,15 +132,23 @@ def log_poisson_loss(targets: Tensor, log_input: Tensor, compute_full_loss: Stat
     return loss + torch.where((targets >= 0) & (targets <= 1), torch.zeros_like(targets), constant)
 
 
-@operation("python.ops.ctc_ops.ctc_loss_dense", op_name="CTCLoss", dtypes=lambda **given: [given["logits"].dtype.base_dtype],
-           shape_rule=lambda **given: [(given["logits"].shape.sizes or (None, None))[1:2]])  # fmt: skip
+@operation(
+    "nn.ctc_loss",
+    op_name="CTCLoss",
+    dtypes=lambda **given: [given["logits"].dtype.base_dtype],
+    shape_rule=lambda **given: [(given["logits"].shape.sizes or (None, None))[1:2]],
+)
 def _ctc(logits: Tensor, indices: Tensor, values: Tensor, lengths: Tensor, merge_repeated: Static = True) -> Tensor:
     """Connectionist temporal classification of logits `[time, batch, classes]`; the last class is the blank."""
     rows = [values[indices[:, 0] == row].long() for row in range(logits.shape[1])]
     return torch.nn.functional.ctc_loss(
-        torch.log_softmax(logits, -1), torch.cat(rows), lengths.long(), torch.tensor([len(row) for row in rows]),
-        blank=logits.shape[2] - 1, reduction="none",
-    )  # fmt: skip
+        torch.log_softmax(logits, -1),
+        torch.cat(rows),
+        lengths.long(),
+        torch.tensor([len(row) for row in rows]),
+        blank=logits.shape[2] - 1,
+        reduction="none",
+    )
 
 
 @exported("nn.ctc_loss")
@@ -140,5 +170,3 @@ def ctc_loss(
     scores = inputs if logits is None else logits
     scores = scores if time_major else lookup("transpose")(scores, [1, 0, 2])
     return _ctc(scores, labels.indices, labels.values, sequence_length)
-
-

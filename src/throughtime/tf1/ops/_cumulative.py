@@ -30,6 +30,9 @@ _cumulative(
     "cumprod", "Cumprod", lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype), 1, "The product up to each element."
 )
 _cumulative(
-    "math.cumulative_logsumexp", "CumulativeLogsumexp", torch.logcumsumexp, float("-inf"),
+    "math.cumulative_logsumexp",
+    "CumulativeLogsumexp",
+    torch.logcumsumexp,
+    torch.finfo(torch.float32).min,
     "The logarithm of the sum of exponentials up to each element.",
-)  # fmt: skip
+)

@@ -37,7 +37,7 @@ _TABLE = {
     "tanh": ("Tanh", torch.tanh, "The hyperbolic tangent."),
 }
 for _name, (_op_name, _function, _doc) in _TABLE.items():
-    unary(_name, _op_name, _function, _doc)  # type: ignore[arg-type]
+    unary(_name, _op_name, _function, _doc)
 
 _BESSEL = {
     "bessel_i0": torch.special.i0,
@@ -46,7 +46,13 @@ _BESSEL = {
     "bessel_i1e": torch.special.i1e,
 }
 for _name, _function in _BESSEL.items():
-    unary(f"math.{_name}", _name, _function, "A modified Bessel function.", scope=_name)
+    unary(
+        f"math.{_name}",
+        _name,
+        _function,
+        "A modified Bessel function.",
+        scope=_name.title().replace("_", "").replace("E", "e") if _name.endswith("e") else _name,
+    )
 
 
 def _rounding(name: str, op_name: str, function: str, doc: str) -> None:
@@ -85,9 +91,11 @@ unary("angle", "Angle", torch.angle, "The angle of a complex number.", argument=
 unary("conj", "Conj", lambda x: torch.conj(x).resolve_conj(), "The conjugate.")
 unary("bitwise.invert", "Invert", torch.bitwise_not, "All bits inverted.", scope="Invert", differentiable=False)
 unary(
-    "math.reciprocal_no_nan", "reciprocal_no_nan", lambda x: torch.where(x == 0, 0, 1 / torch.where(x == 0, 1, x)),
+    "math.reciprocal_no_nan",
+    "reciprocal_no_nan",
+    lambda x: torch.where(x == 0, 0, 1 / torch.where(x == 0, 1, x)),
     "One divided by the value, zero for zero.",
-)  # fmt: skip
+)
 
 
 @operation("math.lbeta", "lbeta", op_name="Lbeta", scope="lbeta")
@@ -129,9 +137,14 @@ def _to(name: str, dtype: str) -> None:
 
 
 for _name, _kind in {
-    "to_float": "float32", "to_double": "float64", "to_int32": "int32", "to_int64": "int64", "to_bfloat16": "bfloat16",
-    "to_complex64": "complex64", "to_complex128": "complex128",
-}.items():  # fmt: skip
+    "to_float": "float32",
+    "to_double": "float64",
+    "to_int32": "int32",
+    "to_int64": "int64",
+    "to_bfloat16": "bfloat16",
+    "to_complex64": "complex64",
+    "to_complex128": "complex128",
+}.items():
     _to(_name, _kind)
 
 

@@ -76,17 +76,29 @@ def _partitioned() -> Any:
     return PUBLIC.get("PartitionedVariable", list)
 
 
-@operation("nn.embedding_lookup_sparse", op_name="embedding_lookup_sparse",
-           dtypes=lambda **given: [given["params"][0].dtype.base_dtype], shape_rule=lambda **given: [[None, *(given["params"][0].shape.sizes or ())[1:]]])  # fmt: skip
+@operation(
+    "nn.embedding_lookup_sparse",
+    op_name="embedding_lookup_sparse",
+    dtypes=lambda **given: [given["params"][0].dtype.base_dtype],
+    shape_rule=lambda **given: [[None, *(given["params"][0].shape.sizes or ())[1:]]],
+)
 def _lookup_sparse(
-    params: Tensors, indices: Tensor, values: Tensor, weights: Tensor | None, partition_strategy: Static, combiner: Static, max_norm: Static
+    params: Tensors,
+    indices: Tensor,
+    values: Tensor,
+    weights: Tensor | None,
+    partition_strategy: Static,
+    combiner: Static,
+    max_norm: Static,
 ) -> Tensor:
     """Rows of `params` by id, those of one row of ids combined."""
     rows = _limited(looked_up(list(params), values, partition_strategy), values, max_norm)
     number = indices[:, 0].long()
     count = int(number.max()) + 1 if len(number) else 0
     share = torch.ones(len(number), dtype=rows.dtype) if weights is None else weights.to(rows.dtype)
-    sums = torch.zeros(count, *rows.shape[1:], dtype=rows.dtype).index_add(0, number, rows * share.reshape(-1, *[1] * (rows.ndim - 1)))
+    sums = torch.zeros(count, *rows.shape[1:], dtype=rows.dtype).index_add(
+        0, number, rows * share.reshape(-1, *[1] * (rows.ndim - 1))
+    )
     if combiner == "sum":
         return sums
     given = share if combiner == "mean" else share * share
@@ -108,6 +120,6 @@ def embedding_lookup_sparse(
     """Rows of `params` by the ids of a `SparseTensor`, those of one row combined by "mean", "sqrtn" or "sum"."""
     parts = list(params) if isinstance(params, list | tuple) else [params]
     weights = None if sp_weights is None else sp_weights.values
-    return _lookup_sparse(parts, sp_ids.indices, sp_ids.values, weights, partition_strategy, combiner or "mean", max_norm, name=name)
-
-
+    return _lookup_sparse(
+        parts, sp_ids.indices, sp_ids.values, weights, partition_strategy, combiner or "mean", max_norm, name=name
+    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
 import torch
 
 from throughtime.tf1.graph._dtypes import bool_, float32
 from throughtime.tf1.ops._convert import constant_value, is_tensor
 from throughtime.tf1.ops._helpers import plain, torch_dtype
+from throughtime.tf1.ops._structure import measures_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 
@@ -71,8 +72,14 @@ def _mask_shape(lengths: Any, maxlen: Any, dtype: Any) -> list[Any]:
     return [None if sizes is None else [*sizes, None if known is None else int(known)]]
 
 
-@operation("sequence_mask", op_name="SequenceMask", differentiable=False, scope="SequenceMask",
-           dtypes=lambda lengths, maxlen, dtype: [dtype], shape_rule=_mask_shape)  # fmt: skip
+@operation(
+    "sequence_mask",
+    op_name="SequenceMask",
+    differentiable=False,
+    scope="SequenceMask",
+    dtypes=lambda lengths, maxlen, dtype: [dtype],
+    shape_rule=_mask_shape,
+)
 def sequence_mask(lengths: Tensor, maxlen: Static = None, dtype: Static = bool_) -> Tensor:
     """True before the length of each sequence."""
     longest = int(plain(maxlen)) if maxlen is not None else int(lengths.max()) if lengths.numel() else 0
@@ -87,15 +94,17 @@ def broadcast_to(input: Tensor, shape: Static) -> Tensor:  # noqa: A002
 
 
 @operation("rank", op_name="Rank", differentiable=False)
+@measures_strings
 def rank(input: Tensor) -> Tensor:  # noqa: A002
     """The number of axes."""
     return torch.tensor(input.ndim, dtype=torch.int32, device="cpu")
 
 
 @operation("size", op_name="Size", differentiable=False, positional=("input", "name", "out_type"))
+@measures_strings
 def size(input: Tensor, out_type: Static = "int32") -> Tensor:  # noqa: A002
     """The number of elements."""
-    count = input.size if isinstance(input, np.ndarray) else input.numel()
+    count = math.prod(input.shape)
     return torch.tensor(count, dtype=torch_dtype(out_type), device="cpu")
 
 

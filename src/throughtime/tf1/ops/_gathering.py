@@ -14,7 +14,7 @@ from throughtime.tf1.ops._table import Static, Tensor, operation
 def _gather(params: Tensor, indices: Tensor, axis: int, batch_dims: int) -> Tensor:
     if batch_dims == 0:
         flat = params.index_select(axis, indices.reshape(-1).long())
-        return flat.reshape(*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :])
+        return flat.reshape([*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :]])
     rows = [_gather(*pair, axis - 1, batch_dims - 1) for pair in zip(params, indices, strict=True)]
     return torch.stack(rows) if not params.is_meta else _gathered_meta(params, indices, axis, batch_dims)
 
@@ -24,9 +24,13 @@ def _gathered_meta(params: Tensor, indices: Tensor, axis: int, batch_dims: int) 
     return params.new_empty(shape)
 
 
-@operation("gather", op_name="GatherV2", positional=("params", "indices", "validate_indices", "name", "axis", "batch_dims"))
+@operation(
+    "gather", op_name="GatherV2", positional=("params", "indices", "validate_indices", "name", "axis", "batch_dims")
+)
 @takes_strings
-def gather(params: Tensor, indices: Tensor, validate_indices: Static = None, axis: Static = None, batch_dims: Static = 0) -> Tensor:
+def gather(
+    params: Tensor, indices: Tensor, validate_indices: Static = None, axis: Static = None, batch_dims: Static = 0
+) -> Tensor:
     """Rows of `params` by index, along an axis."""
     place = int(plain(axis)) if axis is not None else int(batch_dims)
     place %= max(params.ndim, 1)
@@ -64,7 +68,9 @@ def gather_nd(params: Tensor, indices: Tensor, batch_dims: Static = 0) -> Tensor
 
 def _batch_numbers(indices: Tensor, batch: int) -> Tensor:
     sizes = indices.shape[:batch]
-    grid = torch.stack(torch.meshgrid(*[torch.arange(size, device=indices.device) for size in sizes], indexing="ij"), -1)
+    grid = torch.stack(
+        torch.meshgrid(*[torch.arange(size, device=indices.device) for size in sizes], indexing="ij"), -1
+    )
     inner = indices.shape[batch:-1]
     return grid.reshape(*sizes, *[1] * len(inner), batch).expand(*sizes, *inner, batch)
 
@@ -79,13 +85,21 @@ def _masked_shape(tensor: Any, mask: Any, axis: Any) -> list[Any]:
         return [None]
     place = int(axis or 0)
     inner = sizes[place : place + len(masked)]
-    if any(a is not None and b is not None and a != b for a, b in zip(inner, masked, strict=False)) or len(inner) < len(masked):
+    if any(a is not None and b is not None and a != b for a, b in zip(inner, masked, strict=False)) or len(inner) < len(
+        masked
+    ):
         raise ValueError(f"Shapes {inner} and {masked} are incompatible")
     return [[*sizes[:place], None, *sizes[place + len(masked) :]]]
 
 
-@operation("boolean_mask", op_name="BooleanMask", scope="boolean_mask", positional=("tensor", "mask", "name", "axis"),
-           dtypes=lambda tensor, mask, axis: [tensor.dtype.base_dtype], shape_rule=_masked_shape)  # fmt: skip
+@operation(
+    "boolean_mask",
+    op_name="BooleanMask",
+    scope="boolean_mask",
+    positional=("tensor", "mask", "name", "axis"),
+    dtypes=lambda tensor, mask, axis: [tensor.dtype.base_dtype],
+    shape_rule=_masked_shape,
+)
 @takes_strings
 def boolean_mask(tensor: Tensor, mask: Tensor, axis: Static = None) -> Tensor:
     """The elements or rows at which a mask holds."""
@@ -98,4 +112,6 @@ def unravel_index(indices: Tensor, dims: Static) -> Tensor:
     """Flat indices as index tuples `[rank, n]`."""
     sizes = torch.as_tensor(dims, dtype=indices.dtype, device=indices.device)
     strides = torch.flip(torch.cumprod(torch.flip(torch.cat([sizes[1:], sizes.new_ones(1)]), [0]), 0), [0])
-    return torch.stack([torch.div(indices, stride, rounding_mode="floor") % size for stride, size in zip(strides, sizes, strict=True)]).to(indices.dtype)
+    return torch.stack(
+        [torch.div(indices, stride, rounding_mode="floor") % size for stride, size in zip(strides, sizes, strict=True)]
+    ).to(indices.dtype)

@@ -41,6 +41,7 @@ def unary(
     scope: str | None = None,
     argument: str = "x",
     differentiable: bool = True,
+    fallback_rule: Callable[..., Any] | None = None,
 ) -> Any:
     """Register a function of one tensor."""
 
@@ -59,6 +60,7 @@ def unary(
         spellings=spellings,
         positional=positional,
         differentiable=differentiable,
+        fallback_rule=fallback_rule,
     )(kernel)
 
 

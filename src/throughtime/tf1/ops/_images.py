@@ -10,14 +10,47 @@ import torch
 from throughtime.tf1._namespace import exported, lookup
 from throughtime.tf1.graph._dtypes import as_dtype
 from throughtime.tf1.ops._convert import convert_to_tensor
-from throughtime.tf1.ops._helpers import plain, unary
+from throughtime.tf1.ops._helpers import plain, torch_dtype, unary
 from throughtime.tf1.ops._table import Static, Tensor, operation
 
-unary("image.flip_left_right", "ReverseV2", lambda x: torch.flip(x, [-2]), "Columns in the opposite order.", scope="flip_left_right", argument="image")
-unary("image.flip_up_down", "ReverseV2", lambda x: torch.flip(x, [-3]), "Rows in the opposite order.", scope="flip_up_down", argument="image")
-unary("image.transpose", "Transpose", lambda x: x.transpose(-3, -2), "Rows and columns exchanged.", scope="transpose", argument="image")
-unary("image.total_variation", "total_variation", lambda x: _variation(x), "The sum of differences of neighbours.", argument="images")
-unary("image.per_image_standardization", "per_image_standardization", lambda x: _standardised(x), "Images with mean zero and deviation one.", argument="image")
+unary(
+    "image.flip_left_right",
+    "ReverseV2",
+    lambda x: torch.flip(x, [-2]),
+    "Columns in the opposite order.",
+    scope="flip_left_right",
+    argument="image",
+)
+unary(
+    "image.flip_up_down",
+    "ReverseV2",
+    lambda x: torch.flip(x, [-3]),
+    "Rows in the opposite order.",
+    scope="flip_up_down",
+    argument="image",
+)
+unary(
+    "image.transpose",
+    "Transpose",
+    lambda x: x.transpose(-3, -2),
+    "Rows and columns exchanged.",
+    scope="transpose",
+    argument="image",
+)
+unary(
+    "image.total_variation",
+    "total_variation",
+    lambda x: _variation(x),  # noqa: PLW0108
+    "The sum of differences of neighbours.",
+    argument="images",
+)
+unary(
+    "image.per_image_standardization",
+    "per_image_standardization",
+    lambda x: _standardised(x),  # noqa: PLW0108
+    "Images with mean zero and deviation one.",
+    argument="image",
+)
 
 
 def _variation(x: Tensor) -> Tensor:
@@ -42,16 +75,16 @@ def rot90(image: Tensor, k: Static = 1) -> Tensor:
 
 
 @operation("image.adjust_brightness", op_name="adjust_brightness")
-def adjust_brightness(image: Tensor, delta: Static) -> Tensor:
+def adjust_brightness(image: Tensor, delta: Tensor) -> Tensor:
     """A number added to all pixels."""
-    return image + plain(delta)
+    return image + delta
 
 
 @operation("image.adjust_contrast", op_name="adjust_contrast")
-def adjust_contrast(images: Tensor, contrast_factor: Static) -> Tensor:
+def adjust_contrast(images: Tensor, contrast_factor: Tensor) -> Tensor:
     """The distance of pixels from the mean of their channel multiplied."""
     mean = images.mean((-3, -2), True)
-    return (images - mean) * plain(contrast_factor) + mean
+    return (images - mean) * contrast_factor + mean
 
 
 @operation("image.adjust_gamma", op_name="adjust_gamma")
@@ -73,13 +106,19 @@ def central_crop(image: Tensor, central_fraction: Static) -> Tensor:
 
 
 @operation("image.crop_to_bounding_box", op_name="crop_to_bounding_box")
-def crop_to_bounding_box(image: Tensor, offset_height: Static, offset_width: Static, target_height: Static, target_width: Static) -> Tensor:
+def crop_to_bounding_box(
+    image: Tensor, offset_height: Static, offset_width: Static, target_height: Static, target_width: Static
+) -> Tensor:
     """A part of an image."""
-    return image.narrow(-3, int(plain(offset_height)), int(plain(target_height))).narrow(-2, int(plain(offset_width)), int(plain(target_width)))
+    return image.narrow(-3, int(plain(offset_height)), int(plain(target_height))).narrow(
+        -2, int(plain(offset_width)), int(plain(target_width))
+    )
 
 
 @operation("image.pad_to_bounding_box", op_name="pad_to_bounding_box")
-def pad_to_bounding_box(image: Tensor, offset_height: Static, offset_width: Static, target_height: Static, target_width: Static) -> Tensor:
+def pad_to_bounding_box(
+    image: Tensor, offset_height: Static, offset_width: Static, target_height: Static, target_width: Static
+) -> Tensor:
     """An image with zeros around it."""
     top, left, height, width = (int(plain(one)) for one in (offset_height, offset_width, target_height, target_width))
     return _framed(image, top, left, height, width)
@@ -104,10 +143,15 @@ def resize_image_with_crop_or_pad(image: Tensor, target_height: Static, target_w
     return _framed(image, top, left, *wanted)
 
 
-@operation("image.convert_image_dtype", op_name="convert_image", scope="convert_image", positional=("image", "dtype", "saturate", "name"))
+@operation(
+    "image.convert_image_dtype",
+    op_name="convert_image",
+    scope="convert_image",
+    positional=("image", "dtype", "saturate", "name"),
+)
 def convert_image_dtype(image: Tensor, dtype: Static, saturate: Static = False) -> Tensor:
     """An image in another dtype, scaled: floats are in [0, 1], whole numbers use their range."""
-    kind = as_dtype(dtype).torch_dtype
+    kind = torch_dtype(dtype)
     if image.dtype == kind:
         return image
     if kind.is_floating_point:
@@ -139,7 +183,9 @@ def sobel_edges(image: Tensor) -> Tensor:
     kernel = torch.tensor([[-1.0, -2.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 1.0]])
     channels = image.shape[-1]
     inner = torch.nn.functional.pad(image.movedim(-1, 1), [1, 1, 1, 1], mode="reflect")
-    found = [torch.nn.functional.conv2d(inner, one.expand(channels, 1, 3, 3), groups=channels) for one in (kernel, kernel.mT)]
+    found = [
+        torch.nn.functional.conv2d(inner, one.expand(channels, 1, 3, 3), groups=channels) for one in (kernel, kernel.mT)
+    ]
     return torch.stack(found, -1).movedim(1, 3)
 
 
@@ -147,7 +193,9 @@ def _random_flip(name: str, axis: int) -> None:
     def function(image: Any, seed: int | None = None) -> Any:
         tensor = convert_to_tensor(image)
         with lookup("name_scope")(None, name):
-            chance = lookup("random_uniform")([] if tensor.shape.ndims == 3 else [lookup("shape")(tensor)[0]], 0, 1.0, seed=seed)
+            chance = lookup("random_uniform")(
+                [] if tensor.shape.ndims == 3 else [lookup("shape")(tensor)[0]], 0, 1.0, seed=seed
+            )
             flipped = lookup("reverse")(tensor, [axis])
             return lookup("where")(chance < 0.5, flipped, tensor)
 
@@ -178,15 +226,25 @@ def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None
     with lookup("name_scope")(name, "random_crop", [value, size]) as scope:
         tensor, wanted = convert_to_tensor(value), convert_to_tensor(size, as_dtype("int32"), name="size")
         limit = lookup("shape")(tensor) - wanted + 1
-        rank = wanted.shape.sizes[0]
+        rank = (wanted.shape.sizes or (None,))[0]
         offset = lookup("random_uniform")([rank], 0, 2**31 - 1, dtype=as_dtype("int32"), seed=seed) % limit
         return lookup("slice")(tensor, offset, wanted, name=scope)
 
 
-@operation("image.non_max_suppression", op_name="NonMaxSuppressionV3", dtypes=lambda **_: ["int32"], shape_rule=lambda **_: [(None,)],
-           scope="non_max_suppression/NonMaxSuppressionV3", differentiable=False)  # fmt: skip
+@operation(
+    "image.non_max_suppression",
+    op_name="NonMaxSuppressionV3",
+    dtypes=lambda **_: ["int32"],
+    shape_rule=lambda **_: [(None,)],
+    scope="non_max_suppression/NonMaxSuppressionV3",
+    differentiable=False,
+)
 def non_max_suppression(
-    boxes: Tensor, scores: Tensor, max_output_size: Static, iou_threshold: Static = 0.5, score_threshold: Static = float("-inf")
+    boxes: Tensor,
+    scores: Tensor,
+    max_output_size: Static,
+    iou_threshold: Static = 0.5,
+    score_threshold: Static = float("-inf"),
 ) -> Tensor:
     """The boxes of highest score that do not overlap much."""
     chosen: list[int] = []

@@ -9,7 +9,7 @@ import torch
 from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._graph import create_op
 from throughtime.tf1.ops._convert import convert_to_tensor, is_tensor
-from throughtime.tf1.ops._helpers import plain
+from throughtime.tf1.ops._helpers import plain, torch_dtype
 from throughtime.tf1.ops._structure import takes_strings
 from throughtime.tf1.ops._table import Static, Tensor, Tensors, ints, operation
 
@@ -59,11 +59,18 @@ def _unstacked(value: Any, num: Any, axis: Any) -> list[Any]:
     return [sizes] * num
 
 
-@operation("unstack", op_name="Unpack", scope="unstack", fallback_rule=_unstacked,
-           dtypes=lambda value, num, axis: [value.dtype.base_dtype] * _pieces(value, num, axis))  # fmt: skip
+@operation(
+    "unstack",
+    op_name="Unpack",
+    scope="unstack",
+    fallback_rule=_unstacked,
+    dtypes=lambda value, num, axis: [value.dtype.base_dtype] * _pieces(value, num, axis),
+)
 @takes_strings
 def _unstack(value: Tensor, num: Static = None, axis: Static = 0) -> tuple[Tensor, ...]:
     """The parts of a tensor along an axis."""
+    if num is not None and value.shape[axis] != num:
+        raise ValueError(f"num is {num} for an axis of size {value.shape[axis]}")
     return torch.unbind(value, axis)
 
 
@@ -90,12 +97,23 @@ def _listed(result: Any) -> list[Any]:
 
 def _split_shapes(value: Any, num_or_size_splits: Any, axis: Any, num: Any) -> list[Any]:
     sizes, place = list(value.shape.sizes), int(plain(axis))
-    parts = num_or_size_splits if isinstance(num_or_size_splits, list | tuple) else [None] * _parts(num_or_size_splits, num)
-    return [[None if part == -1 else part if at == place % len(sizes) else size for at, size in enumerate(sizes)] for part in parts]
+    parts = (
+        num_or_size_splits if isinstance(num_or_size_splits, list | tuple) else [None] * _parts(num_or_size_splits, num)
+    )
+    return [
+        [None if part == -1 else part if at == place % len(sizes) else size for at, size in enumerate(sizes)]
+        for part in parts
+    ]
 
 
-@operation("split", op_name="Split", scope="split", fallback_rule=_split_shapes, positional=("value", "num_or_size_splits", "axis", "num", "name"),
-           dtypes=lambda value, num_or_size_splits, axis, num: [value.dtype.base_dtype] * _parts(num_or_size_splits, num))  # fmt: skip
+@operation(
+    "split",
+    op_name="Split",
+    scope="split",
+    fallback_rule=_split_shapes,
+    positional=("value", "num_or_size_splits", "axis", "num", "name"),
+    dtypes=lambda value, num_or_size_splits, axis, num: [value.dtype.base_dtype] * _parts(num_or_size_splits, num),
+)
 @takes_strings
 def _split(value: Tensor, num_or_size_splits: Static, axis: Static = 0, num: Static = None) -> tuple[Tensor, ...]:
     """Parts of equal or given sizes along an axis."""
@@ -155,13 +173,19 @@ def meshgrid(*args: Any, indexing: str = "xy", name: str = "meshgrid") -> list[A
 def identity_n(input: Any, name: str | None = None) -> list[Any]:  # noqa: A002
     """Several tensors as they are."""
     tensors = [convert_to_tensor(one) for one in input]
-    made = create_op("IdentityN", lambda *values: values, tensors, name=name, dtypes=[one.dtype.base_dtype for one in tensors],
-                     shapes=[one.shape for one in tensors], attrs={"tuple": True})  # fmt: skip
+    made = create_op(
+        "IdentityN",
+        lambda *values: values,
+        tensors,
+        name=name,
+        dtypes=[one.dtype.base_dtype for one in tensors],
+        shapes=[one.shape for one in tensors],
+        attrs={"tuple": True},
+    )
     return list(made.outputs)
 
 
 @operation("shape_n", op_name="ShapeN", differentiable=False)
 def shape_n(input: Tensors, out_type: Static = "int32") -> tuple[Tensor, ...]:  # noqa: A002
     """The shapes of several tensors."""
-    kind = {"int32": torch.int32, "int64": torch.int64}[getattr(out_type, "name", out_type)]
-    return tuple(torch.tensor(tuple(one.shape), dtype=kind, device="cpu") for one in input)
+    return tuple(torch.tensor(tuple(one.shape), dtype=torch_dtype(out_type), device="cpu") for one in input)

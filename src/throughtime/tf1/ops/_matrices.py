@@ -14,16 +14,58 @@ from throughtime.tf1.ops._table import Static, Tensor, operation
 Svd = namedtuple("Svd", ["s", "u", "v"])  # noqa: PYI024
 Qr = namedtuple("Qr", ["q", "r"])  # noqa: PYI024
 
-unary("cholesky", "Cholesky", torch.linalg.cholesky, "The lower triangular root of a positive definite matrix.", argument="input")
+unary(
+    "cholesky",
+    "Cholesky",
+    torch.linalg.cholesky,
+    "The lower triangular root of a positive definite matrix.",
+    argument="input",
+)
 unary("matrix_determinant", "MatrixDeterminant", torch.linalg.det, "The determinant.", argument="input")
-unary("matrix_square_root", "MatrixSquareRoot", lambda x: _square_root(x), "A matrix with this square.", argument="input")
-unary("linalg.expm", "MatrixExponential", torch.linalg.matrix_exp, "The exponential of a matrix.", scope="matrix_exponential", argument="input")
+unary(
+    "matrix_square_root",
+    "MatrixSquareRoot",
+    lambda x: _square_root(x),  # noqa: PLW0108
+    "A matrix with this square.",
+    argument="input",
+)
+unary(
+    "linalg.expm",
+    "MatrixExponential",
+    torch.linalg.matrix_exp,
+    "The exponential of a matrix.",
+    scope="matrix_exponential",
+    argument="input",
+)
 unary("trace", "Trace", lambda x: torch.diagonal(x, 0, -2, -1).sum(-1), "The sum of the diagonal.")
-unary("diag", "Diag", lambda x: torch.diag(x.reshape(-1)).reshape(*x.shape, *x.shape), "A tensor with a diagonal.", argument="diagonal")
-unary("diag_part", "DiagPart", lambda x: _diag_part(x), "The diagonal of a tensor.", argument="input")
-unary("self_adjoint_eigvals", "SelfAdjointEigV2", torch.linalg.eigvalsh, "The eigenvalues of a symmetric matrix.", argument="tensor")
-unary("linalg.logdet", "logdet", lambda x: 2 * torch.log(torch.diagonal(torch.linalg.cholesky(x), 0, -2, -1)).sum(-1),
-      "The logarithm of the determinant of a positive definite matrix.", scope="logdet", argument="matrix")  # fmt: skip
+unary(
+    "diag",
+    "Diag",
+    lambda x: torch.diag(x.reshape(-1)).reshape(*x.shape, *x.shape),
+    "A tensor with a diagonal.",
+    argument="diagonal",
+)
+unary("diag_part", "DiagPart", lambda x: _diag_part(x), "The diagonal of a tensor.", argument="input")  # noqa: PLW0108
+unary(
+    "self_adjoint_eigvals",
+    "SelfAdjointEigV2",
+    lambda x: torch.linalg.eigvalsh(_symmetric(x)),
+    "The eigenvalues of a symmetric matrix.",
+    argument="tensor",
+)
+unary(
+    "linalg.logdet",
+    "logdet",
+    lambda x: 2 * torch.log(torch.diagonal(torch.linalg.cholesky(x), 0, -2, -1)).sum(-1),
+    "The logarithm of the determinant of a positive definite matrix.",
+    scope="logdet",
+    argument="matrix",
+)
+
+
+def _symmetric(x: Tensor) -> Tensor:
+    """The matrix of the lower triangle: only that has a gradient."""
+    return torch.tril(x) + torch.tril(x, -1).mH
 
 
 def _diag_part(x: Tensor) -> Tensor:
@@ -76,7 +118,7 @@ def matrix_triangular_solve(matrix: Tensor, rhs: Tensor, lower: Static = True, a
 @operation("cholesky_solve", op_name="cholesky_solve", same_dtype=("chol", "rhs"))
 def cholesky_solve(chol: Tensor, rhs: Tensor) -> Tensor:
     """The solution of equations with a matrix given by its Cholesky factor."""
-    return torch.cholesky_solve(rhs, chol)
+    return torch.cholesky_solve(rhs, torch.tril(chol))
 
 
 @operation("matrix_solve_ls", op_name="MatrixSolveLs", scope="matrix_solve_ls", same_dtype=("matrix", "rhs"))
@@ -132,7 +174,7 @@ def pinv(a: Tensor, rcond: Static = None, validate_args: Static = False) -> Tens
 @operation("linalg.matrix_rank", op_name="matrix_rank", scope="matrix_rank", differentiable=False)
 def matrix_rank(a: Tensor, tol: Static = None, validate_args: Static = False) -> Tensor:
     """The rank of a matrix."""
-    return torch.linalg.matrix_rank(a, tol=tol).to(torch.int32)
+    return (torch.linalg.matrix_rank(a) if tol is None else torch.linalg.matrix_rank(a, tol=plain(tol))).to(torch.int32)
 
 
 @operation("linalg.lu", op_name="Lu", differentiable=False)
@@ -145,7 +187,12 @@ def lu(input: Tensor, output_idx_type: Static = "int32") -> tuple[Tensor, Tensor
     return factors, torch.argmax(permutation.mT.to(torch.uint8), -1).to(torch.int32)
 
 
-@operation("matrix_diag", op_name="MatrixDiag", scope="diag", positional=("diagonal", "name", "k", "num_rows", "num_cols", "padding_value"))
+@operation(
+    "matrix_diag",
+    op_name="MatrixDiag",
+    scope="diag",
+    positional=("diagonal", "name", "k", "num_rows", "num_cols", "padding_value"),
+)
 def matrix_diag(
     diagonal: Tensor, k: Static = 0, num_rows: Static = -1, num_cols: Static = -1, padding_value: Static = 0
 ) -> Tensor:
@@ -155,14 +202,21 @@ def matrix_diag(
     return torch.diag_embed(diagonal, int(plain(k)))
 
 
-@operation("matrix_diag_part", op_name="MatrixDiagPart", scope="diag_part", positional=("input", "name", "k", "padding_value"))
+@operation(
+    "matrix_diag_part", op_name="MatrixDiagPart", scope="diag_part", positional=("input", "name", "k", "padding_value")
+)
 def matrix_diag_part(input: Tensor, k: Static = 0, padding_value: Static = 0) -> Tensor:  # noqa: A002
     """The diagonals of matrices."""
     return torch.diagonal(input, int(plain(k)), -2, -1)
 
 
-@operation("matrix_set_diag", op_name="MatrixSetDiag", scope="set_diag", same_dtype=("input", "diagonal"),
-           positional=("input", "diagonal", "name", "k"))  # fmt: skip
+@operation(
+    "matrix_set_diag",
+    op_name="MatrixSetDiag",
+    scope="set_diag",
+    same_dtype=("input", "diagonal"),
+    positional=("input", "diagonal", "name", "k"),
+)
 def matrix_set_diag(input: Tensor, diagonal: Tensor, k: Static = 0) -> Tensor:  # noqa: A002
     """Matrices with other diagonals."""
     return torch.diagonal_scatter(input, diagonal, int(plain(k)), -2, -1)
@@ -174,7 +228,9 @@ def matrix_band_part(input: Tensor, num_lower: Static, num_upper: Static) -> Ten
     lower, upper = int(plain(num_lower)), int(plain(num_upper))
     rows = torch.arange(input.shape[-2], device=input.device).unsqueeze(1)
     columns = torch.arange(input.shape[-1], device=input.device)
-    inside = ((rows - columns <= lower) if lower >= 0 else True) & ((columns - rows <= upper) if upper >= 0 else torch.ones_like(rows + columns, dtype=torch.bool))
+    inside = ((rows - columns <= lower) if lower >= 0 else True) & (
+        (columns - rows <= upper) if upper >= 0 else torch.ones_like(rows + columns, dtype=torch.bool)
+    )
     return torch.where(inside, input, torch.zeros((), dtype=input.dtype))
 
 

@@ -24,9 +24,12 @@ def moments(x: Tensor, axes: Static, shift: Static = None, keepdims: Static = Fa
 
 
 @operation(
-    "nn.weighted_moments", op_name="weighted_moments", spellings=_KEEP, same_dtype=("x", "frequency_weights"),
+    "nn.weighted_moments",
+    op_name="weighted_moments",
+    spellings=_KEEP,
+    same_dtype=("x", "frequency_weights"),
     positional=("x", "axes", "frequency_weights", "name", "keep_dims", "keepdims"),
-)  # fmt: skip
+)
 def weighted_moments(
     x: Tensor, axes: Static, frequency_weights: Tensor, keepdims: Static = False
 ) -> tuple[Tensor, Tensor]:
@@ -38,8 +41,12 @@ def weighted_moments(
     return mean, variance
 
 
-@operation("nn.sufficient_statistics", op_name="sufficient_statistics", spellings=_KEEP,
-           positional=("x", "axes", "shift", "keep_dims", "name", "keepdims"))  # fmt: skip
+@operation(
+    "nn.sufficient_statistics",
+    op_name="sufficient_statistics",
+    spellings=_KEEP,
+    positional=("x", "axes", "shift", "keep_dims", "name", "keepdims"),
+)
 def sufficient_statistics(
     x: Tensor, axes: Static, shift: Static = None, keepdims: Static = False
 ) -> tuple[Tensor, Tensor, Tensor]:

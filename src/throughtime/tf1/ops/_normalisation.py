@@ -19,10 +19,32 @@ def batch_normalization(
     return x * inverse + shift
 
 
-@operation("nn.batch_norm_with_global_normalization", op_name="batchnorm", spellings={"input": "t", "mean": "m", "variance": "v"},
-           positional=("t", "m", "v", "beta", "gamma", "variance_epsilon", "scale_after_normalization", "name", "input", "mean", "variance"))  # fmt: skip
+@operation(
+    "nn.batch_norm_with_global_normalization",
+    op_name="batchnorm",
+    spellings={"input": "t", "mean": "m", "variance": "v"},
+    positional=(
+        "t",
+        "m",
+        "v",
+        "beta",
+        "gamma",
+        "variance_epsilon",
+        "scale_after_normalization",
+        "name",
+        "input",
+        "mean",
+        "variance",
+    ),
+)
 def batch_norm_with_global_normalization(
-    t: Tensor, m: Tensor, v: Tensor, beta: Tensor, gamma: Tensor, variance_epsilon: Static, scale_after_normalization: Static
+    t: Tensor,
+    m: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    gamma: Tensor,
+    variance_epsilon: Static,
+    scale_after_normalization: Static,
 ) -> Tensor:
     """`t` less its mean, divided by its deviation."""
     inverse = torch.rsqrt(v + plain(variance_epsilon))
@@ -30,7 +52,12 @@ def batch_norm_with_global_normalization(
     return t * inverse + (beta - m * inverse)
 
 
-@operation("nn.fused_batch_norm", op_name="FusedBatchNorm", scope="FusedBatchNormV3")
+@operation(
+    "nn.fused_batch_norm",
+    op_name="FusedBatchNorm",
+    scope="FusedBatchNormV3",
+    dtypes=lambda **given: [given["x"].dtype.base_dtype] * 3,
+)
 def fused_batch_norm(
     x: Tensor,
     scale: Tensor,
@@ -45,6 +72,8 @@ def fused_batch_norm(
     first = data_format.startswith("NC")
     over = [0, 2, 3] if first else [0, 1, 2]
     shape = [1, -1, 1, 1] if first else [1, 1, 1, -1]
+    if scale.shape[0] != x.shape[1 if first else 3]:
+        raise ValueError(f"scale has {scale.shape[0]} elements for {x.shape[1 if first else 3]} channels")
     if not is_training:
         assert mean is not None
         assert variance is not None
@@ -59,7 +88,11 @@ def fused_batch_norm(
 
 @operation("nn.local_response_normalization", op_name="LRN")
 def local_response_normalization(
-    input: Tensor, depth_radius: Static = 5, bias: Static = 1, alpha: Static = 1, beta: Static = 0.5  # noqa: A002
+    input: Tensor,  # noqa: A002
+    depth_radius: Static = 5,
+    bias: Static = 1,
+    alpha: Static = 1,
+    beta: Static = 0.5,
 ) -> Tensor:
     """Channels divided by a power of the sum of squares of their neighbours."""
     radius = int(depth_radius)

@@ -24,9 +24,12 @@ def _norm(tensor: Tensor, order: Any, axis: Any, keep: bool) -> Tensor:
 
 
 @operation(
-    "norm", op_name="Norm", scope="norm", spellings={"keep_dims": "keepdims"},
+    "norm",
+    op_name="Norm",
+    scope="norm",
+    spellings={"keep_dims": "keepdims"},
     positional=("tensor", "ord", "axis", "keepdims", "name", "keep_dims"),
-)  # fmt: skip
+)
 def norm(tensor: Tensor, ord: Static = "euclidean", axis: Static = None, keepdims: Static = False) -> Tensor:  # noqa: A002
     """A norm of vectors, or of matrices if `axis` has two axes."""
     return _norm(tensor, ord, axis, bool(keepdims))
@@ -45,13 +48,13 @@ def _global_norm(tensors: Any) -> Tensor:
     return torch.sqrt(torch.sum(halves) * 2)
 
 
-@operation("python.ops.clip_ops.global_norm", op_name="GlobalNorm", scope="global_norm")
+@operation("global_norm", op_name="GlobalNorm", scope="global_norm")
 def _global_norm_of(t_list: Tensors) -> Tensor:
     """The norm of all tensors together."""
     return _global_norm(t_list)
 
 
-@operation("python.ops.clip_ops.clip_with_norm", op_name="ClipByGlobalNorm", scope="clip_by_global_norm")
+@operation("clip_by_global_norm", op_name="ClipByGlobalNorm", scope="clip_by_global_norm")
 def _clip_with_norm(t_list: Tensors, clip_norm: Tensor, norm: Tensor) -> tuple[Tensor, ...]:
     """Tensors scaled by `clip_norm / max(norm, clip_norm)`; NaN if the norm is not finite."""
     scale = clip_norm * torch.minimum(1 / norm, 1 / clip_norm)

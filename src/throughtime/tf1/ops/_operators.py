@@ -29,8 +29,9 @@ _NODE_NAMES = {
     "subtract": "sub",
     "multiply": "mul",
     "floormod": "mod",
-    "logical_and": "LogicalAnd",
-    "logical_or": "LogicalOr",
+    "logical_and": "and",
+    "logical_or": "or",
+    "logical_xor": "xor",
 }
 _COMPARED = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 

@@ -19,9 +19,12 @@ def _arg(name: str, op_name: str, function: Any, doc: str) -> None:
 
     kernel.__doc__ = doc
     operation(
-        name, op_name=op_name, spellings={"dimension": "axis"}, differentiable=False,
+        name,
+        op_name=op_name,
+        spellings={"dimension": "axis"},
+        differentiable=False,
         positional=("input", "axis", "name", "dimension", "output_type"),
-    )(kernel)  # fmt: skip
+    )(kernel)
 
     def old(input: Tensor, dimension: Static, output_type: Static = int64) -> Tensor:  # noqa: A002
         return function(input, int(plain(dimension))).to(torch_dtype(output_type))
@@ -60,8 +63,14 @@ def top_k(input: Any, k: Any = 1, sorted: bool = True, name: str | None = None) 
     return TopKV2(*_top_k(input, k, sorted, name=name))
 
 
-@operation("nn.in_top_k", op_name="InTopKV2", scope="in_top_k/InTopKV2", differentiable=False, dtypes=lambda **_: [bool_],
-           shape_rule=lambda predictions, targets, k: [targets.shape])  # fmt: skip
+@operation(
+    "nn.in_top_k",
+    op_name="InTopKV2",
+    scope="in_top_k/InTopKV2",
+    differentiable=False,
+    dtypes=lambda **_: [bool_],
+    shape_rule=lambda predictions, targets, k: [targets.shape],
+)
 def in_top_k(predictions: Tensor, targets: Tensor, k: Static) -> Tensor:
     """Whether the prediction for the target is among the `k` largest of its row; equal ones count."""
     chosen = torch.gather(predictions, 1, targets.long().unsqueeze(1))
@@ -109,10 +118,13 @@ def zero_fraction(value: Tensor) -> Tensor:
 
 
 @operation(
-    "bincount", op_name="Bincount", scope="bincount", differentiable=False,
+    "bincount",
+    op_name="Bincount",
+    scope="bincount",
+    differentiable=False,
     dtypes=lambda arr, weights, minlength, maxlength, dtype: [dtype if weights is None else weights.dtype],
     shape_rule=lambda **_: [(None,)],
-)  # fmt: skip
+)
 def bincount(
     arr: Tensor,
     weights: Tensor | None = None,
@@ -136,8 +148,14 @@ def _bins(values: Tensor, value_range: Any, nbins: Any) -> Tensor:
     return place.clamp(0, count - 1).to(torch.int64)
 
 
-@operation("histogram_fixed_width", op_name="HistogramFixedWidth", scope="histogram_fixed_width", differentiable=False,
-           dtypes=lambda values, value_range, nbins, dtype: [dtype], shape_rule=lambda values, value_range, nbins, dtype: [(nbins,)])  # fmt: skip
+@operation(
+    "histogram_fixed_width",
+    op_name="HistogramFixedWidth",
+    scope="histogram_fixed_width",
+    differentiable=False,
+    dtypes=lambda values, value_range, nbins, dtype: [dtype],
+    shape_rule=lambda values, value_range, nbins, dtype: [(nbins,)],
+)
 def histogram_fixed_width(values: Tensor, value_range: Static, nbins: Static = 100, dtype: Static = int32) -> Tensor:
     """How many values lie in each of `nbins` intervals of equal width."""
     places = _bins(values, value_range, nbins).reshape(-1)
@@ -152,10 +170,15 @@ def histogram_fixed_width_bins(
     return _bins(values, value_range, nbins).to(torch_dtype(dtype))
 
 
-@operation("confusion_matrix", op_name="ConfusionMatrix", scope="confusion_matrix", differentiable=False,
-           positional=("labels", "predictions", "num_classes", "dtype", "name", "weights"),
-           dtypes=lambda labels, predictions, num_classes, dtype, weights: [dtype],
-           shape_rule=lambda labels, predictions, num_classes, dtype, weights: [(num_classes, num_classes)])  # fmt: skip
+@operation(
+    "confusion_matrix",
+    op_name="ConfusionMatrix",
+    scope="confusion_matrix",
+    differentiable=False,
+    positional=("labels", "predictions", "num_classes", "dtype", "name", "weights"),
+    dtypes=lambda labels, predictions, num_classes, dtype, weights: [dtype],
+    shape_rule=lambda labels, predictions, num_classes, dtype, weights: [(num_classes, num_classes)],
+)
 def confusion_matrix(
     labels: Tensor,
     predictions: Tensor,

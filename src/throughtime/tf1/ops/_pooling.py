@@ -37,16 +37,25 @@ def _pooling(name: str, kind: str, rank: int, layout: str, value: str, *others: 
 
     kernel.__doc__ = f"{'The largest element' if kind == 'MAX' else 'The mean'} of each window of {rank} axes."
     operation(
-        f"nn.{name}", *(f"nn.{one}" for one in others), op_name=_OP_NAMES[name.replace("_v2", "")], scope=_SCOPES.get(name),
+        f"nn.{name}",
+        *(f"nn.{one}" for one in others),
+        op_name=_OP_NAMES[name.replace("_v2", "")],
+        scope=_SCOPES.get(name),
         spellings={"value": "input"} if value == "value" else None,
         positional=(value, "ksize", "strides", "padding", "data_format", "name", "input"),
-    )(kernel)  # fmt: skip
+    )(kernel)
 
 
 _OP_NAMES = {
-    "max_pool": "MaxPool", "avg_pool": "AvgPool", "max_pool1d": "max_pool1d", "avg_pool1d": "avg_pool1d", "max_pool2d": "MaxPool2d",
-    "avg_pool2d": "AvgPool2D", "max_pool3d": "max_pool3d", "avg_pool3d": "AvgPool3D",
-}  # fmt: skip
+    "max_pool": "MaxPool",
+    "avg_pool": "AvgPool",
+    "max_pool1d": "MaxPool1d",
+    "avg_pool1d": "AvgPool1D",
+    "max_pool2d": "MaxPool2d",
+    "avg_pool2d": "AvgPool2D",
+    "max_pool3d": "MaxPool3D",
+    "avg_pool3d": "AvgPool3D",
+}
 _SCOPES: dict[str, str] = {}
 for _kind, _short in (("MAX", "max"), ("AVG", "avg")):
     _pooling(f"{_short}_pool", _kind, 2, "NHWC", "value")
@@ -60,15 +69,30 @@ def _any_rank(name: str, kind: str) -> None:
         return pool(input, kind, input.ndim - 2, ksize, strides, padding, data_format)
 
     kernel.__doc__ = "The largest element of each window." if kind == "MAX" else "The mean of each window."
-    operation(f"nn.{name}_pool_v2", op_name=f"{name}_pool", scope={"MAX": "max_pool", "AVG": "AvgPool"}[kind])(kernel)
+    operation(f"nn.{name}_pool_v2", op_name=f"{name}_pool", scope={"MAX": "MaxPool", "AVG": "AvgPool"}[kind])(kernel)
 
 
 _any_rank("max", "MAX")
 _any_rank("avg", "AVG")
 
 
-@operation("nn.pool", op_name="pool", scope="pool", spellings={"dilations": "dilation_rate"},
-           positional=("input", "window_shape", "pooling_type", "padding", "dilation_rate", "strides", "name", "data_format", "dilations"))  # fmt: skip
+@operation(
+    "nn.pool",
+    op_name="pool",
+    scope="pool",
+    spellings={"dilations": "dilation_rate"},
+    positional=(
+        "input",
+        "window_shape",
+        "pooling_type",
+        "padding",
+        "dilation_rate",
+        "strides",
+        "name",
+        "data_format",
+        "dilations",
+    ),
+)
 def pool_nd(
     input: Tensor,  # noqa: A002
     window_shape: Static,
@@ -82,8 +106,21 @@ def pool_nd(
     return pool(input, pooling_type, len(window_shape), window_shape, strides, padding, data_format)
 
 
-@operation("nn.max_pool_with_argmax", op_name="MaxPoolWithArgmax",
-           positional=("input", "ksize", "strides", "padding", "data_format", "Targmax", "name", "output_dtype", "include_batch_in_index"))  # fmt: skip
+@operation(
+    "nn.max_pool_with_argmax",
+    op_name="MaxPoolWithArgmax",
+    positional=(
+        "input",
+        "ksize",
+        "strides",
+        "padding",
+        "data_format",
+        "Targmax",
+        "name",
+        "output_dtype",
+        "include_batch_in_index",
+    ),
+)
 def max_pool_with_argmax(
     input: Tensor,  # noqa: A002
     ksize: Static,
@@ -97,7 +134,9 @@ def max_pool_with_argmax(
     """The largest element of each window, and its flat index in the image."""
     window, steps = spatial(ksize, 2), spatial(strides, 2)
     inner = input.movedim(-1, 1)
-    if padding.upper() != "VALID" and any(any(pair) for pair in pads_of(inner.shape[2:], window, steps, [1, 1], padding, False)):
+    if padding.upper() != "VALID" and any(
+        any(pair) for pair in pads_of(inner.shape[2:], window, steps, [1, 1], padding, False)
+    ):
         raise NotImplementedError("tf.nn.max_pool_with_argmax: padding must be 'VALID', or sizes divisible by strides")
     values, places = _F.max_pool2d(inner, window, steps, return_indices=True)
     channels = torch.arange(input.shape[-1], device=input.device).reshape(-1, 1, 1)
@@ -105,20 +144,28 @@ def max_pool_with_argmax(
     return values.movedim(1, -1), flat.movedim(1, -1)
 
 
-def patches(images: Tensor, sizes: list[int], strides: list[int], rates: list[int], padding: str) -> Tensor:
+def patches(images: Tensor, sizes: Any, strides: Any, rates: Any, padding: str) -> Tensor:
     """Windows of images `[batch, rows, columns, window × channels]`."""
     inner = images.movedim(-1, 1)
     pairs = pads_of(inner.shape[2:], sizes, strides, rates, padding, False)
     filled = padded(inner, pairs)
-    counts = [(size - (n - 1) * r - 1) // s + 1 for size, n, s, r in zip(filled.shape[2:], sizes, strides, rates, strict=True)]
-    columns = _F.unfold(filled.float() if not filled.is_floating_point() else filled, sizes, rates, 0, strides).to(images.dtype)
+    counts = [
+        (size - (n - 1) * r - 1) // s + 1 for size, n, s, r in zip(filled.shape[2:], sizes, strides, rates, strict=True)
+    ]
+    columns = _F.unfold(filled.float() if not filled.is_floating_point() else filled, sizes, rates, 0, strides).to(
+        images.dtype
+    )
     batch, channels = images.shape[0], images.shape[-1]
     parts = columns.reshape(batch, channels, sizes[0] * sizes[1], *counts)
     return parts.permute(0, 3, 4, 2, 1).reshape(batch, *counts, sizes[0] * sizes[1] * channels)
 
 
-@operation("extract_image_patches", op_name="ExtractImagePatches", spellings={"sizes": "ksizes"},
-           positional=("images", "ksizes", "strides", "rates", "padding", "name", "sizes"))  # fmt: skip
+@operation(
+    "extract_image_patches",
+    op_name="ExtractImagePatches",
+    spellings={"sizes": "ksizes"},
+    positional=("images", "ksizes", "strides", "rates", "padding", "name", "sizes"),
+)
 def extract_image_patches(images: Tensor, ksizes: Static, strides: Static, rates: Static, padding: Static) -> Tensor:
     """Windows of images, each as one vector."""
     return patches(images, spatial(ksizes, 2), spatial(strides, 2), spatial(rates, 2), padding)
@@ -134,6 +181,8 @@ def extract_patches(images: Tensor, sizes: Static, strides: Static, rates: Stati
 def extract_volume_patches(input: Tensor, ksizes: Static, strides: Static, padding: Static) -> Tensor:  # noqa: A002
     """Windows of volumes, each as one vector."""
     sizes, steps = spatial(ksizes, 3), spatial(strides, 3)
+    if input.ndim != 5:
+        raise ValueError(f"input must be 5-dimensional, got {tuple(input.shape)}")
     inner = input.movedim(-1, 1)
     filled = padded(inner, pads_of(inner.shape[2:], sizes, steps, [1] * 3, padding, False))
     for axis in range(3):
@@ -146,15 +195,21 @@ def _morphology(x: Tensor, kernel: Tensor, strides: Any, rates: Any, padding: st
     sizes = list(kernel.shape[:2])
     steps, spread = spatial(strides, 2), spatial(rates, 2)
     inner = x.movedim(-1, 1)
-    filled = padded(inner, pads_of(inner.shape[2:], sizes, steps, spread, padding, False), -sign * torch.finfo(x.dtype).max)
+    filled = padded(
+        inner, pads_of(inner.shape[2:], sizes, steps, spread, padding, False), -sign * torch.finfo(x.dtype).max
+    )
     windows = patches(filled.movedim(1, -1), sizes, steps, spread, "VALID")
     parts = windows.reshape(*windows.shape[:3], sizes[0] * sizes[1], x.shape[-1])
     found = parts + sign * kernel.reshape(sizes[0] * sizes[1], -1)
     return found.amax(3) if sign > 0 else found.amin(3)
 
 
-@operation("nn.dilation2d", op_name="Dilation2D", spellings={"filters": "filter", "dilations": "rates"},
-           positional=("input", "filter", "strides", "rates", "padding", "name", "filters", "dilations"))  # fmt: skip
+@operation(
+    "nn.dilation2d",
+    op_name="Dilation2D",
+    spellings={"filters": "filter", "dilations": "rates"},
+    positional=("input", "filter", "strides", "rates", "padding", "name", "filters", "dilations"),
+)
 def dilation2d(input: Tensor, filter: Tensor, strides: Static, rates: Static, padding: Static) -> Tensor:  # noqa: A002
     """The largest sum of an image and a kernel in each window."""
     return _morphology(input, filter, strides, rates, padding, 1)

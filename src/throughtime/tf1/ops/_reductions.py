@@ -70,18 +70,24 @@ _reduction("reduce_all", "All", _all, "Whether all hold.", differentiable=False)
 _reduction("reduce_any", "Any", _any, "Whether one holds.", differentiable=False)
 _reduction("reduce_logsumexp", "ReduceLogSumExp", torch.logsumexp, "The logarithm of the sum of exponentials.")
 _reduction(
-    "math.reduce_euclidean_norm", "EuclideanNorm", lambda x, over, keep: torch.linalg.vector_norm(x, 2, over, keep),
-    "The root of the sum of squares.", old=False,
-)  # fmt: skip
+    "math.reduce_euclidean_norm",
+    "EuclideanNorm",
+    lambda x, over, keep: torch.linalg.vector_norm(x, 2, over, keep),
+    "The root of the sum of squares.",
+    old=False,
+    differentiable=False,
+)
 _reduction("math.reduce_variance", "reduce_variance", _variance, "The variance.", old=False)
 _reduction("math.reduce_std", "reduce_std", lambda *a: torch.sqrt(_variance(*a)), "The standard deviation.", old=False)
 
 
 @operation(
-    "count_nonzero", op_name="count_nonzero", differentiable=False,
+    "count_nonzero",
+    op_name="count_nonzero",
+    differentiable=False,
     spellings={**SPELLINGS, "input": "input_tensor"},
     positional=("input_tensor", "axis", "keepdims", "dtype", "name", "reduction_indices", "keep_dims", "input"),
-)  # fmt: skip
+)
 def count_nonzero(input_tensor: Tensor, axis: Static = None, keepdims: Static = False, dtype: Static = int64) -> Tensor:
     """The number of elements that are not zero."""
     return torch.sum(input_tensor != 0, axes(axis, input_tensor.ndim), bool(keepdims), dtype=torch_dtype(dtype))

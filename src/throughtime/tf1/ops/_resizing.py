@@ -56,7 +56,7 @@ def _fill_area(weights: Any, scale: np.float32) -> None:
     for row in range(target):
         begin, end = row * scale, (row + 1) * scale
         for column in range(int(np.floor(begin)), int(np.ceil(end))):
-            covered = min(column + 1, end) - max(column, begin)
+            covered = min(column + 1.0, float(end)) - max(float(column), float(begin))
             weights[row, min(column, size - 1)] += covered / (end - begin)
 
 
@@ -65,10 +65,17 @@ def _fill_cubic(weights: Any, position: Any) -> None:
     size = weights.shape[1]
     low = np.floor(position)
     step = np.rint((position - low) * _CUBIC_STEPS) / _CUBIC_STEPS
-    near = lambda x: ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1  # noqa: E731
-    far = lambda x: ((_CUBIC * (x + 1) - 5 * _CUBIC) * (x + 1) + 8 * _CUBIC) * (x + 1) - 4 * _CUBIC  # noqa: E731
-    for offset, share in ((-1, far(step)), (0, near(step)), (1, near(1 - step)), (2, far(1 - step))):
+    shares = {-1: _far(step), 0: _near(step), 1: _near(1 - step), 2: _far(1 - step)}
+    for offset, share in shares.items():
         np.add.at(weights, (np.arange(len(low)), np.clip(low + offset, 0, size - 1).astype(int)), share)
+
+
+def _near(x: Any) -> Any:
+    return ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1
+
+
+def _far(x: Any) -> Any:
+    return ((_CUBIC * (x + 1) - 5 * _CUBIC) * (x + 1) + 8 * _CUBIC) * (x + 1) - 4 * _CUBIC
 
 
 def _resized(images: Tensor, size: Any, method: str, align: bool, centers: bool) -> Tensor:
@@ -90,16 +97,20 @@ def _shape(images: Any, size: Any, **_: Any) -> list[Any]:
 
 
 def _method(method: str) -> Any:
-    def kernel(images: Tensor, size: Static, align_corners: Static = False, half_pixel_centers: Static = False) -> Tensor:
+    def kernel(
+        images: Tensor, size: Static, align_corners: Static = False, half_pixel_centers: Static = False
+    ) -> Tensor:
         return _resized(images, size, method, align_corners, half_pixel_centers)
 
     kernel.__doc__ = f"Images in another size ({method.replace('_', ' ')})."
     op_name = "Resize" + method.title().replace("_", "")
     return operation(
-        f"image.resize_{method}", op_name=op_name, shape_rule=_shape,
+        f"image.resize_{method}",
+        op_name=op_name,
+        shape_rule=_shape,
         dtypes=lambda images, **_: [images.dtype.base_dtype if method == "nearest_neighbor" else "float32"],
         positional=("images", "size", "align_corners", "name", "half_pixel_centers"),
-    )(kernel)  # fmt: skip
+    )(kernel)
 
 
 _RESIZE = {method: _method(method) for method in METHODS}
@@ -114,7 +125,12 @@ class ResizeMethod:
 
 @exported("image.resize_images", "image.resize", "image.resize_images_v2")
 def resize_images(
-    images: Any, size: Any, method: Any = 0, align_corners: bool = False, preserve_aspect_ratio: bool = False, name: str | None = None
+    images: Any,
+    size: Any,
+    method: Any = 0,
+    align_corners: bool = False,
+    preserve_aspect_ratio: bool = False,
+    name: str | None = None,
 ) -> Any:
     """Images `[batch, height, width, channels]`, or one image, in another size."""
     from throughtime.tf1._namespace import lookup  # noqa: PLC0415

@@ -24,9 +24,14 @@ def _index(indices: torch.Tensor, rows: torch.Tensor, inner: tuple[int, ...]) ->
 def _reducing(kind: str) -> Update:
     def update(old: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
         flat, rows = _index(indices, updates, tuple(old.shape[1:]))
-        return old.index_reduce(0, flat, rows, kind)
+        return _reduced(old, flat, rows, kind)
 
     return update
+
+
+def _reduced(old: torch.Tensor, flat: torch.Tensor, rows: torch.Tensor, kind: str) -> torch.Tensor:
+    index = flat.reshape(-1, *[1] * (old.ndim - 1)).expand(rows.shape)
+    return old.scatter_reduce(0, index, rows, kind, include_self=True)
 
 
 def _adding(sign: int) -> Update:
@@ -44,7 +49,7 @@ def _replace(old: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) ->
 
 def _divide(old: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
     flat, rows = _index(indices, updates, tuple(old.shape[1:]))
-    return old.index_reduce(0, flat, 1 / rows, "prod") if old.is_floating_point() else _divide_each(old, flat, rows)
+    return _reduced(old, flat, 1 / rows, "prod") if old.is_floating_point() else _divide_each(old, flat, rows)
 
 
 def _divide_each(old: torch.Tensor, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -80,7 +85,14 @@ def _operation(name: str, op_type: str, update: Update, doc: str) -> None:
             return state.values[variable]
 
         return create_op(
-            op_type, kernel, inputs, name=name, dtypes=[target.dtype], shapes=[target.shape], stateful=True, mutates=variable
+            op_type,
+            kernel,
+            inputs,
+            name=name,
+            dtypes=[target.dtype],
+            shapes=[target.shape],
+            stateful=True,
+            mutates=variable,
         ).outputs[0]
 
     function.__doc__, function.__name__ = doc, name

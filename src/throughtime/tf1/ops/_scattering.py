@@ -34,19 +34,29 @@ def _tensor_scatter(name: str, op_name: str, sign: int | None, doc: str, *others
     operation(name, *others, op_name=op_name, same_dtype=("tensor", "updates"))(kernel)
 
 
-_tensor_scatter("tensor_scatter_nd_update", "TensorScatterUpdate", None, "A copy with values replaced.", "tensor_scatter_update")
+_tensor_scatter(
+    "tensor_scatter_nd_update", "TensorScatterUpdate", None, "A copy with values replaced.", "tensor_scatter_update"
+)
 _tensor_scatter("tensor_scatter_nd_add", "TensorScatterAdd", 1, "A copy with values added.", "tensor_scatter_add")
 _tensor_scatter("tensor_scatter_nd_sub", "TensorScatterSub", -1, "A copy with values subtracted.", "tensor_scatter_sub")
 
 
-@operation("sparse_to_dense", op_name="SparseToDense", differentiable=False, same_dtype=("sparse_values", "default_value"),
-           positional=("sparse_indices", "output_shape", "sparse_values", "default_value", "validate_indices", "name"),
-           )  # fmt: skip
+@operation(
+    "sparse_to_dense",
+    op_name="SparseToDense",
+    differentiable=False,
+    same_dtype=("sparse_values", "default_value"),
+    positional=("sparse_indices", "output_shape", "sparse_values", "default_value", "validate_indices", "name"),
+)
 def sparse_to_dense(
-    sparse_indices: Tensor, output_shape: Static, sparse_values: Tensor, default_value: Tensor = 0, validate_indices: Static = True  # type: ignore[assignment]
+    sparse_indices: Tensor,
+    output_shape: Static,
+    sparse_values: Tensor,
+    default_value: Tensor | int = 0,
+    validate_indices: Static = True,
 ) -> Tensor:
     """A tensor of one value with others written at indices."""
-    target = default_value.expand(ints(output_shape)).clone()
+    target = torch.as_tensor(default_value).expand(ints(output_shape)).clone()
     places = sparse_indices.reshape(-1, 1) if sparse_indices.ndim < 2 else sparse_indices
     return put(target, places, sparse_values.expand(places.shape[0]), False)
 
@@ -57,8 +67,12 @@ def _partition_shapes(data: Any, partitions: Any, num_partitions: Any) -> list[A
     return [known] * int(num_partitions)
 
 
-@operation("dynamic_partition", op_name="DynamicPartition", shape_rule=_partition_shapes,
-           dtypes=lambda data, partitions, num_partitions: [data.dtype.base_dtype] * int(num_partitions))  # fmt: skip
+@operation(
+    "dynamic_partition",
+    op_name="DynamicPartition",
+    shape_rule=_partition_shapes,
+    dtypes=lambda data, partitions, num_partitions: [data.dtype.base_dtype] * int(num_partitions),
+)
 @takes_strings
 def _dynamic_partition(data: Tensor, partitions: Tensor, num_partitions: Static) -> tuple[Tensor, ...]:
     """The rows of each partition."""
@@ -79,8 +93,13 @@ def _stitched_shape(indices: Any, data: Any) -> list[Any]:
     return [None if sizes is None or rank is None else [count, *sizes[len(rank) :]]]
 
 
-@operation("dynamic_stitch", "parallel_dynamic_stitch", op_name="DynamicStitch", shape_rule=_stitched_shape,
-           dtypes=lambda indices, data: [data[0].dtype.base_dtype])  # fmt: skip
+@operation(
+    "dynamic_stitch",
+    "parallel_dynamic_stitch",
+    op_name="DynamicStitch",
+    shape_rule=_stitched_shape,
+    dtypes=lambda indices, data: [data[0].dtype.base_dtype],
+)
 def dynamic_stitch(indices: Tensors, data: Tensors) -> Tensor:
     """Rows of several tensors put at their indices."""
     places = torch.cat([one.reshape(-1) for one in indices]).long()
@@ -89,5 +108,3 @@ def dynamic_stitch(indices: Tensors, data: Tensors) -> Tensor:
     count = int(places.max()) + 1 if places.numel() else 0
     last = torch.zeros(count, dtype=torch.long).index_put((places,), torch.arange(len(places)))
     return rows[last]
-
-

@@ -47,8 +47,12 @@ def _segment(kind: str) -> None:
         return _reduced(kind, data, segment_ids, count, 1 if kind == "prod" else 0)
 
     kernel.__doc__ = f"The {kind} of the rows of each segment; ids are sorted."
-    operation(f"segment_{kind}", op_name=f"Segment{kind.title()}", shape_rule=_rows_unknown,
-              dtypes=lambda data, segment_ids: [data.dtype.base_dtype])(kernel)  # fmt: skip
+    operation(
+        f"segment_{kind}",
+        op_name=f"Segment{kind.title()}",
+        shape_rule=_rows_unknown,
+        dtypes=lambda data, segment_ids: [data.dtype.base_dtype],
+    )(kernel)
 
 
 def _unsorted_shape(data: Any, segment_ids: Any, num_segments: Any) -> list[Any]:
@@ -63,8 +67,13 @@ def _unsorted(kind: str) -> None:
 
     kernel.__doc__ = f"The {kind} of the rows of each segment; rows with a negative id are left out."
     op_name = "UnsortedSegment" + kind.title().replace("_", "")
-    operation(f"unsorted_segment_{kind}", op_name=op_name, scope=_UNSORTED_NAMES.get(kind, op_name), shape_rule=_unsorted_shape,
-              dtypes=lambda data, segment_ids, num_segments: [data.dtype.base_dtype])(kernel)  # fmt: skip
+    operation(
+        f"unsorted_segment_{kind}",
+        op_name=op_name,
+        scope=_UNSORTED_NAMES.get(kind, op_name),
+        shape_rule=_unsorted_shape,
+        dtypes=lambda data, segment_ids, num_segments: [data.dtype.base_dtype],
+    )(kernel)
 
 
 _UNSORTED_NAMES = {"mean": "UnsortedSegmentMean", "sqrt_n": "UnsortedSegmentSqrtN"}
@@ -83,8 +92,13 @@ def _sparse(kind: str) -> None:
 
     kernel.__doc__ = f"The {kind} of chosen rows of each segment."
     op_name = "SparseSegment" + kind.title().replace("_", "")
-    operation(f"sparse_segment_{kind}", op_name=op_name, positional=("data", "indices", "segment_ids", "name", "num_segments"),
-              shape_rule=_sparse_shape, dtypes=lambda **arguments: [arguments["data"].dtype.base_dtype])(kernel)  # fmt: skip
+    operation(
+        f"sparse_segment_{kind}",
+        op_name=op_name,
+        positional=("data", "indices", "segment_ids", "name", "num_segments"),
+        shape_rule=_sparse_shape,
+        dtypes=lambda **arguments: [arguments["data"].dtype.base_dtype],
+    )(kernel)
 
 
 for _kind in ("sum", "mean", "max", "min", "prod"):

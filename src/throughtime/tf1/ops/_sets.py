@@ -26,28 +26,48 @@ def _distinct(x: Any) -> tuple[Any, Any, Any]:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     found = values[np.sort(first)]
-    return found if isinstance(x, np.ndarray) else torch.as_tensor(found), torch.as_tensor(rank[inverse]), torch.as_tensor(counts[order])
+    return (
+        found if isinstance(x, np.ndarray) else torch.as_tensor(found),
+        torch.as_tensor(rank[inverse]),
+        torch.as_tensor(counts[order]),
+    )
 
 
-@operation("unique", op_name="Unique", differentiable=False, shape_rule=lambda x, out_idx: [(None,), x.shape],
-           dtypes=lambda x, out_idx: [x.dtype.base_dtype, as_dtype(out_idx)])  # fmt: skip
+@operation(
+    "unique",
+    op_name="Unique",
+    differentiable=False,
+    shape_rule=lambda x, out_idx: [(None,), x.shape],
+    dtypes=lambda x, out_idx: [x.dtype.base_dtype, as_dtype(out_idx)],
+)
 def _unique(x: Tensor, out_idx: Static = int32) -> tuple[Tensor, Tensor]:
     """Distinct elements, and where each element is among them."""
     found, numbers, _ = _distinct(x)
     return found, numbers.to(torch_dtype(out_idx))
 
 
-@operation("unique_with_counts", op_name="UniqueWithCounts", differentiable=False, shape_rule=lambda x, out_idx: [(None,), x.shape, (None,)],
-           dtypes=lambda x, out_idx: [x.dtype.base_dtype, as_dtype(out_idx), as_dtype(out_idx)])  # fmt: skip
+@operation(
+    "unique_with_counts",
+    op_name="UniqueWithCounts",
+    differentiable=False,
+    shape_rule=lambda x, out_idx: [(None,), x.shape, (None,)],
+    dtypes=lambda x, out_idx: [x.dtype.base_dtype, as_dtype(out_idx), as_dtype(out_idx)],
+)
 def _unique_with_counts(x: Tensor, out_idx: Static = int32) -> tuple[Tensor, Tensor, Tensor]:
     """Distinct elements, where each element is among them, and how often each occurs."""
     found, numbers, counts = _distinct(x)
     return found, numbers.to(torch_dtype(out_idx)), counts.to(torch_dtype(out_idx))
 
 
-@operation("setdiff1d", op_name="ListDiff", differentiable=False, shape_rule=lambda x, y, index_dtype: [(None,), (None,)],
-           dtypes=lambda x, y, index_dtype: [x.dtype.base_dtype, as_dtype(index_dtype)], same_dtype=("x", "y"))  # fmt: skip
-def _setdiff1d(x: Tensor, y: Tensor, index_dtype: Static = int32) -> tuple[Tensor, Tensor]:
+@operation(
+    "setdiff1d",
+    op_name="ListDiff",
+    differentiable=False,
+    shape_rule=lambda x, y, index_dtype: [(None,), (None,)],
+    dtypes=lambda x, y, index_dtype: [x.dtype.base_dtype, as_dtype(index_dtype)],
+    same_dtype=("x", "y"),
+)
+def _setdiff1d(x: Tensor | Any, y: Tensor | Any, index_dtype: Static = int32) -> tuple[Any, Tensor]:
     """Elements of `x` that are not in `y`, and their indices."""
     if isinstance(x, np.ndarray):
         others = set(y.tolist())

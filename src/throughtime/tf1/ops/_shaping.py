@@ -7,12 +7,18 @@ from typing import Any
 
 import torch
 
-from throughtime.tf1.ops._helpers import plain
+from throughtime.tf1.ops._helpers import dtype_of, plain
 from throughtime.tf1.ops._structure import takes_strings
 from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 
-@operation("transpose", op_name="Transpose", scope="transpose", positional=("a", "perm", "name", "conjugate"))
+@operation(
+    "transpose",
+    op_name="Transpose",
+    scope="transpose",
+    fallback_rule=lambda a, **_: [[None] * (a.shape.ndims or 0)],
+    positional=("a", "perm", "name", "conjugate"),
+)
 @takes_strings
 def transpose(a: Tensor, perm: Static = None, conjugate: Static = False) -> Tensor:
     """Axes in another order, by default reversed."""
@@ -48,9 +54,25 @@ def _only(axis: Any) -> int:
     return int(axis[0]) if isinstance(axis, list) else int(axis)
 
 
+def _squeezed(input: Any, axis: Any) -> list[Any]:  # noqa: A002
+    """Without axes named, an unknown dimension may be removed or not."""
+    sizes = input.shape.sizes
+    if sizes is None or (axis in (None, []) and None in sizes):
+        return [None]
+    if axis in (None, []):
+        return [[size for size in sizes if size != 1]]
+    removed = {one % len(sizes) for one in (ints(axis) if isinstance(axis, list | tuple) else [int(axis)])}
+    if any(sizes[one] not in {None, 1} for one in removed):
+        got = [sizes[one] for one in removed]
+        raise ValueError(f"Can not squeeze dim{sorted(removed)}, expected a dimension of 1, got {got}")
+    return [[size for place, size in enumerate(sizes) if place not in removed]]
+
+
 @operation(
     "squeeze",
     op_name="Squeeze",
+    shape_rule=_squeezed,
+    dtypes=dtype_of("input"),
     spellings={"squeeze_dims": "axis"},
     positional=("input", "axis", "name", "squeeze_dims"),
 )
@@ -76,15 +98,15 @@ def tile(input: Tensor, multiples: Static) -> Tensor:  # noqa: A002
     return input.repeat(counts) if counts else input
 
 
-@operation("repeat", op_name="Repeat", scope="repeat")
+@operation("repeat", op_name="Repeat")
 def repeat(input: Tensor, repeats: Static, axis: Static = None) -> Tensor:  # noqa: A002
     """Each element repeated."""
-    flat = input.reshape(-1) if axis is None else input
-    counts = torch.as_tensor(repeats, device=flat.device)
-    size = int(counts.sum()) if counts.ndim and not counts.is_meta else None
-    return torch.repeat_interleave(
-        flat, counts if counts.ndim else int(counts), 0 if axis is None else axis, output_size=size
-    )
+    flat, place = (input.reshape(-1), 0) if axis is None else (input, int(axis))
+    counts = ints(repeats)
+    if isinstance(counts, list) and len(counts) > 1:
+        rows = [row for row, count in enumerate(counts) for _ in range(count)]
+        return flat.index_select(place, torch.tensor(rows, device=flat.device))
+    return torch.repeat_interleave(flat, counts[0] if isinstance(counts, list) else counts, place)
 
 
 def _pairs(paddings: Any) -> list[list[int]]:
@@ -97,7 +119,12 @@ def _padded_shape(tensor: Any, **_: Any) -> list[Any]:
     return [None if sizes is None else [None] * len(sizes)]
 
 
-@operation("pad", op_name="Pad", fallback_rule=_padded_shape, positional=("tensor", "paddings", "mode", "name", "constant_values"))
+@operation(
+    "pad",
+    op_name="Pad",
+    fallback_rule=_padded_shape,
+    positional=("tensor", "paddings", "mode", "name", "constant_values"),
+)
 def pad(tensor: Tensor, paddings: Static, mode: Static = "CONSTANT", constant_values: Static = 0) -> Tensor:
     """Elements added around a tensor: a constant, or its own elements mirrored."""
     pairs = _pairs(paddings)
@@ -129,9 +156,11 @@ def reverse(tensor: Tensor, axis: Static) -> Tensor:
 
 
 @operation(
-    "reverse_sequence", op_name="ReverseSequence", spellings={"seq_dim": "seq_axis", "batch_dim": "batch_axis"},
+    "reverse_sequence",
+    op_name="ReverseSequence",
+    spellings={"seq_dim": "seq_axis", "batch_dim": "batch_axis"},
     positional=("input", "seq_lengths", "seq_axis", "batch_axis", "name", "seq_dim", "batch_dim"),
-)  # fmt: skip
+)
 def reverse_sequence(input: Tensor, seq_lengths: Tensor, seq_axis: Static = None, batch_axis: Static = 0) -> Tensor:  # noqa: A002
     """The first elements of each sequence in the opposite order, as many as its length says."""
     moved = input.movedim((batch_axis, seq_axis), (0, 1))
@@ -159,8 +188,12 @@ def invert_permutation(x: Tensor) -> Tensor:
     return torch.argsort(x).to(x.dtype)
 
 
-@operation("ensure_shape", op_name="EnsureShape", shape_rule=lambda x, shape: [_merged(x, shape)],
-           dtypes=lambda x, shape: [x.dtype.base_dtype])  # fmt: skip
+@operation(
+    "ensure_shape",
+    op_name="EnsureShape",
+    shape_rule=lambda x, shape: [_merged(x, shape)],
+    dtypes=lambda x, shape: [x.dtype.base_dtype],
+)
 def ensure_shape(x: Tensor, shape: Static) -> Tensor:
     """The same tensor; an error if its shape does not fit."""
     wanted = _sizes(shape)

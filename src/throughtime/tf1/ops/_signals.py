@@ -16,7 +16,9 @@ from throughtime.tf1.ops._table import Static, Tensor, ints, operation
 
 def _complex(name: str, op_name: str, function: Callable[..., Tensor], rank: int) -> None:
     over = tuple(range(-rank, 0))
-    doc = f"The {'inverse ' if name.startswith('i') else ''}Fourier transform over {rank} ax{'i' if rank == 1 else 'e'}s."
+    doc = (
+        f"The {'inverse ' if name.startswith('i') else ''}Fourier transform over {rank} ax{'i' if rank == 1 else 'e'}s."
+    )
     unary(name, op_name, lambda x: function(x, dim=over), doc, argument="input")
 
 
@@ -30,7 +32,9 @@ def _real(name: str, op_name: str, function: Callable[..., Tensor], rank: int) -
         over = tuple(range(-rank, 0))
         return function(input_tensor, s=None if fft_length is None else ints(fft_length), dim=over)
 
-    kernel.__doc__ = f"The {'inverse ' if name.startswith('i') else ''}Fourier transform of real numbers over {rank} axes."
+    kernel.__doc__ = (
+        f"The {'inverse ' if name.startswith('i') else ''}Fourier transform of real numbers over {rank} axes."
+    )
     operation(f"signal.{name}", op_name=op_name, scope=name)(kernel)
 
 
@@ -94,7 +98,7 @@ def _window(name: str, alpha: float, beta: float) -> Callable[..., Any]:
         return alpha - beta * torch.cos(angle)
 
     kernel.__doc__ = f"A {name.title()} window."
-    return operation(f"signal.{name}_window", op_name=f"{name}_window", differentiable=False)(kernel)  # type: ignore[no-any-return]
+    return operation(f"signal.{name}_window", op_name=f"{name}_window", differentiable=False)(kernel)
 
 
 hann_window = _window("hann", 0.5, 0.5)
@@ -110,7 +114,12 @@ def _framed(x: Tensor, length: int, step: int, pad_end: bool, value: float = 0) 
 
 @operation("signal.frame", op_name="frame", scope="frame")
 def frame(
-    signal: Tensor, frame_length: Static, frame_step: Static, pad_end: Static = False, pad_value: Static = 0, axis: Static = -1
+    signal: Tensor,
+    frame_length: Static,
+    frame_step: Static,
+    pad_end: Static = False,
+    pad_value: Static = 0,
+    axis: Static = -1,
 ) -> Tensor:
     """Overlapping parts of a signal along a new last axis."""
     return _framed(signal.movedim(axis, -1), int(frame_length), int(frame_step), bool(pad_end), plain(pad_value))
@@ -134,8 +143,15 @@ def _next_power(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-@operation("python.ops.signal.stft_of_window", op_name="stft", scope="stft")
-def _stft(signals: Tensor, window: Tensor | None, frame_length: Static, frame_step: Static, fft_length: Static, pad_end: Static) -> Tensor:
+@operation("signal.stft", op_name="stft", scope="stft")
+def _stft(
+    signals: Tensor,
+    window: Tensor | None,
+    frame_length: Static,
+    frame_step: Static,
+    fft_length: Static,
+    pad_end: Static,
+) -> Tensor:
     """The Fourier transforms of overlapping parts of a signal."""
     parts = _framed(signals, frame_length, frame_step, pad_end)
     return torch.fft.rfft(parts if window is None else parts * window, fft_length)
@@ -143,15 +159,23 @@ def _stft(signals: Tensor, window: Tensor | None, frame_length: Static, frame_st
 
 @exported("signal.stft", "contrib.signal.stft")
 def stft(
-    signals: Any, frame_length: int, frame_step: int, fft_length: int | None = None, window_fn: Any = hann_window, pad_end: bool = False, name: str | None = None
+    signals: Any,
+    frame_length: int,
+    frame_step: int,
+    fft_length: int | None = None,
+    window_fn: Any = hann_window,
+    pad_end: bool = False,
+    name: str | None = None,
 ) -> Any:
     """The Fourier transforms of overlapping parts of a signal, each multiplied with a window."""
     window = None if window_fn is None else window_fn(frame_length, dtype=float32)
     return _stft(signals, window, frame_length, frame_step, fft_length or _next_power(frame_length), pad_end, name=name)
 
 
-@operation("python.ops.signal.inverse_stft_of_window", op_name="inverse_stft", scope="inverse_stft")
-def _inverse_stft(stfts: Tensor, window: Tensor | None, frame_length: Static, frame_step: Static, fft_length: Static) -> Tensor:
+@operation("signal.inverse_stft", op_name="inverse_stft", scope="inverse_stft")
+def _inverse_stft(
+    stfts: Tensor, window: Tensor | None, frame_length: Static, frame_step: Static, fft_length: Static
+) -> Tensor:
     """A signal of the Fourier transforms of its overlapping parts."""
     parts = _cut(torch.fft.irfft(stfts, fft_length), frame_length)
     return _overlapped(parts if window is None else parts * window, frame_step)
@@ -159,7 +183,12 @@ def _inverse_stft(stfts: Tensor, window: Tensor | None, frame_length: Static, fr
 
 @exported("signal.inverse_stft", "contrib.signal.inverse_stft")
 def inverse_stft(
-    stfts: Any, frame_length: int, frame_step: int, fft_length: int | None = None, window_fn: Any = hann_window, name: str | None = None
+    stfts: Any,
+    frame_length: int,
+    frame_step: int,
+    fft_length: int | None = None,
+    window_fn: Any = hann_window,
+    name: str | None = None,
 ) -> Any:
     """A signal of the Fourier transforms of its overlapping parts, each multiplied with a window."""
     window = None if window_fn is None else window_fn(frame_length, dtype=float32)
@@ -169,16 +198,28 @@ def inverse_stft(
 _MEL_BREAK, _MEL_FACTOR = 700.0, 1127.0
 
 
-@operation("signal.linear_to_mel_weight_matrix", op_name="linear_to_mel_weight_matrix", scope="linear_to_mel_weight_matrix", differentiable=False)
+def _mel(hertz: Tensor) -> Tensor:
+    return _MEL_FACTOR * torch.log1p(hertz / _MEL_BREAK)
+
+
+@operation(
+    "signal.linear_to_mel_weight_matrix",
+    op_name="linear_to_mel_weight_matrix",
+    scope="linear_to_mel_weight_matrix",
+    differentiable=False,
+)
 def linear_to_mel_weight_matrix(
-    num_mel_bins: Static = 20, num_spectrogram_bins: Static = 129, sample_rate: Static = 8000, lower_edge_hertz: Static = 125.0,
-    upper_edge_hertz: Static = 3800.0, dtype: Static = float32,
-) -> Tensor:  # fmt: skip
+    num_mel_bins: Static = 20,
+    num_spectrogram_bins: Static = 129,
+    sample_rate: Static = 8000,
+    lower_edge_hertz: Static = 125.0,
+    upper_edge_hertz: Static = 3800.0,
+    dtype: Static = float32,
+) -> Tensor:
     """The matrix `[spectrogram bins, mel bins]` of overlapping triangles on the mel scale."""
-    mel = lambda hertz: _MEL_FACTOR * torch.log1p(hertz / _MEL_BREAK)  # noqa: E731
     kind = torch_dtype(dtype)
-    bins = mel(torch.linspace(0.0, plain(sample_rate) / 2, num_spectrogram_bins, dtype=kind)[1:]).unsqueeze(1)
-    low, high = (mel(torch.tensor(float(edge), dtype=kind)) for edge in (lower_edge_hertz, upper_edge_hertz))
+    bins = _mel(torch.linspace(0.0, plain(sample_rate) / 2, num_spectrogram_bins, dtype=kind)[1:]).unsqueeze(1)
+    low, high = (_mel(torch.tensor(float(edge), dtype=kind)) for edge in (lower_edge_hertz, upper_edge_hertz))
     steps = torch.arange(num_mel_bins + 2, dtype=kind) / (num_mel_bins + 1)
     edges = low + (high - low) * steps
     rising = (bins - edges[:-2]) / (edges[1:-1] - edges[:-2])

@@ -65,4 +65,7 @@ def _items(value: Any) -> list[Any]:
     if isinstance(found, list | tuple):
         return list(found)
     tensor = convert_to_tensor(found)
-    return [tensor[place] for place in range(tensor.shape.sizes[0])]
+    count = (tensor.shape.sizes or (None,))[0]
+    if count is None:
+        raise ValueError(f"begin, end and strides need a known size, got {tensor.shape}")
+    return [tensor[place] for place in range(count)]

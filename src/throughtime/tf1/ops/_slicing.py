@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from throughtime.tf1.graph._graph import create_op
+from throughtime.tf1.graph._graph import create_op, get_default_graph
 from throughtime.tf1.graph._operation import Tensor
 from throughtime.tf1.graph._shapes import TensorShape
 from throughtime.tf1.ops._convert import constant_value, convert_to_tensor, is_tensor
@@ -25,7 +25,10 @@ def get_item(tensor: Any, key: Any, name: str | None = None) -> Tensor:
     def kernel(value: Any, *indices: Any) -> Any:
         return _taken(value, [_filled(one, indices) for one in template])
 
+    kernel.takes_strings = True  # type: ignore[attr-defined]
     op = create_op("StridedSlice", kernel, inputs, name=name or "strided_slice", probe_key=_key(template))
+    # TensorFlow makes constants of where a slice begins, ends, and of its steps.
+    get_default_graph().skip_ids(3)
     op.outputs[0]._shape = _forget_clipped(tensor.shape, template, op.outputs[0].shape)
     return op.outputs[0]
 

@@ -27,7 +27,9 @@ class SparseTensor:
     def __init__(self, indices: Any, values: Any, dense_shape: Any):
         self._indices = convert_to_tensor(indices, None if hasattr(indices, "op") else int64, name="indices")
         self._values = convert_to_tensor(values, name="values")
-        self._dense_shape = convert_to_tensor(dense_shape, None if hasattr(dense_shape, "op") else int64, name="dense_shape")
+        self._dense_shape = convert_to_tensor(
+            dense_shape, None if hasattr(dense_shape, "op") else int64, name="dense_shape"
+        )
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
@@ -77,7 +79,9 @@ class SparseTensor:
 
     def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
         """The value in `session`, or in the default one."""
-        found = self.graph.session_for(session, "SparseTensor.eval").run([self._indices, self._values, self._dense_shape], feed_dict)
+        found = self.graph.session_for(session, "SparseTensor.eval").run(
+            [self._indices, self._values, self._dense_shape], feed_dict
+        )
         return SparseTensorValue(*found)
 
     def __repr__(self) -> str:
@@ -96,34 +100,58 @@ def _to_dense(indices: Tensor, values: Tensor, dense_shape: Static, default_valu
 
 
 @exported("sparse_tensor_to_dense", "sparse.to_dense")
-def sparse_tensor_to_dense(sp_input: Any, default_value: Any = None, validate_indices: bool = True, name: str | None = None) -> Any:
+def sparse_tensor_to_dense(
+    sp_input: Any, default_value: Any = None, validate_indices: bool = True, name: str | None = None
+) -> Any:
     """The whole tensor, with a default where no value is."""
-    return _to_dense(sp_input.indices, sp_input.values, sp_input.dense_shape, 0 if default_value is None else default_value, name=name)
+    return _to_dense(
+        sp_input.indices,
+        sp_input.values,
+        sp_input.dense_shape,
+        0 if default_value is None else default_value,
+        name=name,
+    )
 
 
-@operation("sparse_tensor_dense_matmul", op_name="SparseTensorDenseMatMul",
-           scope="SparseTensorDenseMatMul/SparseTensorDenseMatMul")  # fmt: skip
-def _matmul(indices: Tensor, values: Tensor, dense_shape: Static, b: Tensor, adjoint_a: Static = False, adjoint_b: Static = False) -> Tensor:
+@operation(
+    "sparse_tensor_dense_matmul",
+    op_name="SparseTensorDenseMatMul",
+    scope="SparseTensorDenseMatMul/SparseTensorDenseMatMul",
+)
+def _matmul(
+    indices: Tensor,
+    values: Tensor,
+    dense_shape: Static,
+    b: Tensor,
+    adjoint_a: Static = False,
+    adjoint_b: Static = False,
+) -> Tensor:
     """A sparse matrix times a dense one."""
     matrix = _dense(indices, values, dense_shape)
     return (matrix.mT if adjoint_a else matrix) @ (b.mT if adjoint_b else b)
 
 
 @exported("sparse_tensor_dense_matmul", "sparse.matmul", "sparse.sparse_dense_matmul")
-def sparse_tensor_dense_matmul(sp_a: Any, b: Any, adjoint_a: bool = False, adjoint_b: bool = False, name: str | None = None) -> Any:
+def sparse_tensor_dense_matmul(
+    sp_a: Any, b: Any, adjoint_a: bool = False, adjoint_b: bool = False, name: str | None = None
+) -> Any:
     """A sparse matrix times a dense one."""
     return _matmul(sp_a.indices, sp_a.values, sp_a.dense_shape, b, adjoint_a, adjoint_b, name=name)
 
 
 @operation("sparse_reduce_sum", op_name="SparseReduceSum")
-def _reduce_sum(indices: Tensor, values: Tensor, dense_shape: Static, axis: Static = None, keepdims: Static = False) -> Tensor:
+def _reduce_sum(
+    indices: Tensor, values: Tensor, dense_shape: Static, axis: Static = None, keepdims: Static = False
+) -> Tensor:
     """The sum over axes, as a dense tensor."""
     dense = _dense(indices, values, dense_shape)
     return dense.sum(axes(axis, dense.ndim), bool(keepdims))
 
 
 @exported("sparse_reduce_sum", "sparse.reduce_sum")
-def sparse_reduce_sum(sp_input: Any, axis: Any = None, keepdims: Any = None, reduction_axes: Any = None, keep_dims: Any = None) -> Any:
+def sparse_reduce_sum(
+    sp_input: Any, axis: Any = None, keepdims: Any = None, reduction_axes: Any = None, keep_dims: Any = None
+) -> Any:
     """The sum over axes, as a dense tensor."""
     over, keep = axis if axis is not None else reduction_axes, keepdims or keep_dims or False
     return _reduce_sum(sp_input.indices, sp_input.values, sp_input.dense_shape, over, keep)
@@ -152,7 +180,11 @@ def _unflat(flat: Tensor, sizes: list[int]) -> Tensor:
 
 
 def _pairs(**given: Any) -> dict[str, Any]:
-    return {"dtypes": lambda **a: [int64, a["values"].dtype.base_dtype], "shape_rule": lambda **a: [a["indices"].shape, a["values"].shape], **given}
+    return {
+        "dtypes": lambda **a: [int64, a["values"].dtype.base_dtype],
+        "shape_rule": lambda **a: [a["indices"].shape, a["values"].shape],
+        **given,
+    }
 
 
 @operation("sparse_reorder", op_name="SparseReorder", **_pairs())
@@ -168,7 +200,13 @@ def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
     return SparseTensor(indices, values, sp_input.dense_shape)
 
 
-@operation("sparse_reshape", op_name="SparseReshape", dtypes=lambda **_: [int64, int64], shape_rule=lambda **_: [(None, None), (None,)], differentiable=False)
+@operation(
+    "sparse_reshape",
+    op_name="SparseReshape",
+    dtypes=lambda **_: [int64, int64],
+    shape_rule=lambda **_: [(None, None), (None,)],
+    differentiable=False,
+)
 def _reshape(indices: Tensor, dense_shape: Static, shape: Static) -> tuple[Tensor, Tensor]:
     """Indices in another shape, and that shape."""
     old, new = ints(dense_shape), list(ints(shape))
@@ -185,9 +223,16 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
     return SparseTensor(indices, sp_input.values, sizes)
 
 
-@operation("sparse_transpose", op_name="SparseTranspose", dtypes=lambda **a: [int64, a["values"].dtype.base_dtype, int64],
-           shape_rule=lambda **a: [a["indices"].shape, a["values"].shape, (None,)], differentiable=False)  # fmt: skip
-def _transpose(indices: Tensor, values: Tensor, dense_shape: Static, perm: Static = None) -> tuple[Tensor, Tensor, Tensor]:
+@operation(
+    "sparse_transpose",
+    op_name="SparseTranspose",
+    dtypes=lambda **a: [int64, a["values"].dtype.base_dtype, int64],
+    shape_rule=lambda **a: [a["indices"].shape, a["values"].shape, (None,)],
+    differentiable=False,
+)
+def _transpose(
+    indices: Tensor, values: Tensor, dense_shape: Static, perm: Static = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Indices, values and shape with axes in another order."""
     sizes = ints(dense_shape)
     order = list(reversed(range(len(sizes)))) if perm is None else ints(perm)
@@ -201,8 +246,13 @@ def sparse_transpose(sp_input: Any, perm: Any = None, name: str | None = None) -
     return SparseTensor(*_transpose(sp_input.indices, sp_input.values, sp_input.dense_shape, perm, name=name))
 
 
-@operation("sparse_retain", op_name="SparseRetain", dtypes=lambda **a: [int64, a["values"].dtype.base_dtype],
-           shape_rule=lambda **_: [(None, None), (None,)], differentiable=False)  # fmt: skip
+@operation(
+    "sparse_retain",
+    op_name="SparseRetain",
+    dtypes=lambda **a: [int64, a["values"].dtype.base_dtype],
+    shape_rule=lambda **_: [(None, None), (None,)],
+    differentiable=False,
+)
 def _retain(indices: Tensor, values: Tensor, to_retain: Tensor) -> tuple[Tensor, Tensor]:
     """The values that are marked."""
     return indices[to_retain], values[to_retain]
@@ -211,10 +261,16 @@ def _retain(indices: Tensor, values: Tensor, to_retain: Tensor) -> tuple[Tensor,
 @exported("sparse_retain", "sparse.retain")
 def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
     """The values that are marked."""
-    return SparseTensor(*_retain(sp_input.indices, sp_input.values, to_retain), sp_input.dense_shape)
+    indices, values = _retain(sp_input.indices, sp_input.values, to_retain)
+    return SparseTensor(indices, values, sp_input.dense_shape)
 
 
-@operation("sparse_softmax", op_name="SparseSoftmax", dtypes=lambda **a: [a["values"].dtype.base_dtype], shape_rule=lambda **a: [a["values"].shape])
+@operation(
+    "sparse_softmax",
+    op_name="SparseSoftmax",
+    dtypes=lambda **a: [a["values"].dtype.base_dtype],
+    shape_rule=lambda **a: [a["values"].shape],
+)
 def _softmax(indices: Tensor, values: Tensor, dense_shape: Static) -> Tensor:
     """Exponentials of the values of each row that sum to one."""
     rows = _flat(indices[:, :-1], ints(dense_shape)[:-1])
@@ -226,16 +282,29 @@ def _softmax(indices: Tensor, values: Tensor, dense_shape: Static) -> Tensor:
 @exported("sparse_softmax", "sparse.softmax")
 def sparse_softmax(sp_input: Any, name: str | None = None) -> SparseTensor:
     """`softmax` along the last axis; missing elements count as minus infinity."""
-    return SparseTensor(sp_input.indices, _softmax(sp_input.indices, sp_input.values, sp_input.dense_shape, name=name), sp_input.dense_shape)
+    return SparseTensor(
+        sp_input.indices,
+        _softmax(sp_input.indices, sp_input.values, sp_input.dense_shape, name=name),
+        sp_input.dense_shape,
+    )
 
 
-@operation("sparse_add", op_name="SparseAdd", dtypes=lambda **a: [int64, a["first_values"].dtype.base_dtype], shape_rule=lambda **_: [(None, None), (None,)])
-def _add(first_indices: Tensor, first_values: Tensor, second_indices: Tensor, second_values: Tensor, dense_shape: Static) -> tuple[Tensor, Tensor]:
+@operation(
+    "sparse_add",
+    op_name="SparseAdd",
+    dtypes=lambda **a: [int64, a["first_values"].dtype.base_dtype],
+    shape_rule=lambda **_: [(None, None), (None,)],
+)
+def _add(
+    first_indices: Tensor, first_values: Tensor, second_indices: Tensor, second_values: Tensor, dense_shape: Static
+) -> tuple[Tensor, Tensor]:
     """The sum of two sparse tensors."""
     sizes = ints(dense_shape)
     flat = torch.cat([_flat(first_indices, sizes), _flat(second_indices, sizes)])
     found, numbers = torch.unique(flat, return_inverse=True)
-    sums = torch.zeros(len(found), dtype=first_values.dtype).index_add(0, numbers, torch.cat([first_values, second_values]))
+    sums = torch.zeros(len(found), dtype=first_values.dtype).index_add(
+        0, numbers, torch.cat([first_values, second_values])
+    )
     return _unflat(found, sizes), sums
 
 
@@ -243,12 +312,19 @@ def _add(first_indices: Tensor, first_values: Tensor, second_indices: Tensor, se
 def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any:
     """The sum of two tensors of which one or both are sparse."""
     if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
-        return SparseTensor(*_add(a.indices, a.values, b.indices, b.values, a.dense_shape), a.dense_shape)
+        indices, values = _add(a.indices, a.values, b.indices, b.values, a.dense_shape)
+        return SparseTensor(indices, values, a.dense_shape)
     sparse, dense = (a, b) if isinstance(a, SparseTensor) else (b, a)
     return sparse_tensor_to_dense(sparse) + dense
 
 
-@operation("sparse_to_indicator", op_name="SparseToIndicator", differentiable=False, dtypes=lambda **_: [as_dtype("bool")], shape_rule=lambda **_: [None])
+@operation(
+    "sparse_to_indicator",
+    op_name="SparseToIndicator",
+    differentiable=False,
+    dtypes=lambda **_: [as_dtype("bool")],
+    shape_rule=lambda **_: [None],
+)
 def _indicator(indices: Tensor, values: Tensor, dense_shape: Static, vocab_size: Static) -> Tensor:
     """Which ids occur in each row."""
     sizes, count = ints(dense_shape), int(plain(vocab_size))
@@ -263,8 +339,13 @@ def sparse_to_indicator(sp_input: Any, vocab_size: Any, name: str | None = None)
     return _indicator(sp_input.indices, sp_input.values, sp_input.dense_shape, vocab_size, name=name)
 
 
-@operation("sparse.from_dense", op_name="dense_to_sparse", dtypes=lambda tensor: [int64, tensor.dtype.base_dtype, int64],
-           shape_rule=lambda tensor: [(None, tensor.shape.ndims), (None,), (tensor.shape.ndims,)], differentiable=False)  # fmt: skip
+@operation(
+    "sparse.from_dense",
+    op_name="dense_to_sparse",
+    dtypes=lambda tensor: [int64, tensor.dtype.base_dtype, int64],
+    shape_rule=lambda tensor: [(None, tensor.shape.ndims), (None,), (tensor.shape.ndims,)],
+    differentiable=False,
+)
 def _from_dense(tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Indices and values of elements that are not zero, and the shape."""
     places = torch.nonzero(tensor)

@@ -1,6 +1,6 @@
 """Operations that move elements and do not compute with them: they take strings, too.
 
-The kernel of such an operation runs on strings as it runs on numbers: on the elements' positions, which then select the strings.
+The kernel of such an operation runs on the positions of the elements, which then select the strings.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ def takes_strings(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernel)
     def moved(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else kwargs.get("values")
+        if isinstance(first[0] if type(first) is list else first, torch.Tensor):
+            return kernel(*args, **kwargs)
         pool: list[Any] = []
         places = [_positions(value, pool) for value in args]
         keywords = {name: _positions(value, pool) for name, value in kwargs.items()}
-        if not pool:
-            return kernel(*args, **kwargs)
         result = kernel(*places, **keywords)
         flat = np.array([*pool, None], object)[:-1]
         return (
@@ -33,6 +34,12 @@ def takes_strings(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     moved.takes_strings = True  # type: ignore[attr-defined]
     return moved
+
+
+def measures_strings(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a kernel that takes arrays of strings as they are and gives numbers."""
+    kernel.takes_strings = "measured"  # type: ignore[attr-defined]
+    return kernel
 
 
 def _positions(value: Any, pool: list[Any]) -> Any:

@@ -26,6 +26,7 @@ from throughtime.tf1.graph._shape_cache import probe_key
 from throughtime.tf1.graph._shape_inference import SHAPE_FALLBACK, ShapeRule
 from throughtime.tf1.graph._shapes import TensorShape
 from throughtime.tf1.ops._convert import constant_value, convert_to_tensor, is_tensor
+from throughtime.tf1.ops._operation_counts import uncounted_operations
 
 Tensor = torch.Tensor
 Tensors = Sequence[torch.Tensor]
@@ -123,7 +124,9 @@ def _public_function(entry: Entry) -> Callable[..., Any]:
         name = arguments.pop("name", None)
         with get_default_graph().name_scope(name or entry.scope_name) as scope:
             converted = _convert_arguments(entry, arguments)
-        return make_node(entry, converted, scope)
+        made = make_node(entry, converted, scope)
+        get_default_graph().skip_ids(uncounted_operations(entry.names[0], converted))
+        return made
 
     public.entry = entry  # type: ignore[attr-defined]
     return public
@@ -303,6 +306,7 @@ def _rebuilding(entry: Entry, leading: int, rest: dict[str, Any]) -> Callable[..
             at += count or 1
         return kernel(*values[:first], **keywords)
 
+    rebuilt.takes_strings = getattr(entry.kernel, "takes_strings", False)  # type: ignore[attr-defined]
     return rebuilt
 
 

@@ -1,13 +1,14 @@
 """Distributions on Philox blocks, bit for bit as TensorFlow's CPU kernels draw them.
 
-A float32 distribution takes one word for each number, a float64 or int64 one takes two. The numbers of a run fill groups: group `g` is
-drawn from the block at position `g`. Where the words that a group needs vary (the truncated normal rejects numbers), groups are
-so far apart that they cannot overlap: 256 words for each number of the result.
+A float32 distribution takes one word for each number, a float64 or int64 one takes two. The numbers of a run fill
+groups: group `g` is drawn from the block at position `g`. Where the words that a group needs vary (the truncated normal
+rejects numbers), groups are so far apart that they cannot overlap: 256 words for each number of the result.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,11 +86,11 @@ def categorical(stream: PhiloxStream, logits: Array, samples: int) -> Array:
 
     TensorFlow splits a large batch among threads and skips positions between them; these are its numbers on one thread.
     """
-    batch, classes = logits.shape
+    batch = logits.shape[0]
     # Two words for each number, in whole blocks.
     first = stream.reserve(batch * (-(-samples // 4) * 4) * 2 * RESERVED)
-    chances = _unit(stream.blocks(first, -(-batch * samples // 2)), "float64").reshape(-1)
-    chances = chances[: batch * samples].reshape(batch, samples)
+    drawn_units = _unit(stream.blocks(first, -(-batch * samples // 2)), "float64").reshape(-1)
+    chances = drawn_units[: batch * samples].reshape(batch, samples)
     finite = np.isfinite(logits)
     largest = np.where(finite, logits, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
     weights = np.where(finite, np.exp(logits.astype(np.float64) - largest), 0.0)
@@ -100,17 +101,29 @@ def categorical(stream: PhiloxStream, logits: Array, samples: int) -> Array:
 
 def gamma(stream: PhiloxStream, samples: int, alpha: Array) -> Array:
     """Numbers `[samples, alphas]` of the gamma distribution (Marsaglia and Tsang, 2000), in float64."""
-    first = stream.reserve(samples * alpha.size * RESERVED)
-    result = np.empty((samples, alpha.size))
-    for number in range(samples * alpha.size):
+    return _one_by_one(stream, samples, alpha, _one_gamma)
+
+
+def poisson(stream: PhiloxStream, samples: int, rates: Array) -> Array:
+    """Numbers `[samples, rates]` of the Poisson distribution, in float64 (Knuth; Hörmann from a rate of 10 on)."""
+    return _one_by_one(stream, samples, rates, _one_poisson)
+
+
+def _one_by_one(
+    stream: PhiloxStream, samples: int, parameters: Array, draw: Callable[[_Doubles, float], float]
+) -> Array:
+    """Each number from positions of its own; the numbers of one parameter follow each other."""
+    first = stream.reserve(samples * parameters.size * RESERVED)
+    result = np.empty((samples, parameters.size))
+    for number in range(samples * parameters.size):
         which, sample = divmod(number, samples)
         words = _Doubles(stream, first + number * RESERVED)
-        result[sample, which] = _one_gamma(words, float(alpha.reshape(-1)[which]))
+        result[sample, which] = draw(words, float(parameters.reshape(-1)[which]))
     return result
 
 
 class _Doubles:
-    """The float64 numbers of one gamma draw: uniform and normal pairs, each pair from the next block, the second first."""
+    """The float64 numbers of one draw: uniform and normal pairs, each pair from the next block, the second first."""
 
     def __init__(self, stream: PhiloxStream, position: int) -> None:
         self._stream = stream
@@ -141,6 +154,36 @@ def _one_gamma(words: _Doubles, alpha: float) -> float:
         u = words.next("uniform")
         if u < 1 - 0.0331 * (x * x) * (x * x) or math.log(u) < 0.5 * x * x + d * (1 - v + math.log(v)):
             return d * v * (words.next("uniform") ** (1 / alpha) if alpha < 1 else 1)
+
+
+def _one_poisson(words: _Doubles, rate: float) -> float:
+    if rate >= 10:
+        return _transformed_rejection(words, rate)
+    limit, product, count = math.exp(-rate), 1.0, 0
+    while True:
+        product *= words.next("uniform")
+        if product <= limit:
+            return count
+        count += 1
+
+
+def _transformed_rejection(words: _Doubles, rate: float) -> float:
+    """Hörmann, "The transformed rejection method for generating Poisson random variables", 1993."""
+    b = 0.931 + 2.53 * math.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    while True:
+        u, v = words.next("uniform") - 0.5, words.next("uniform")
+        shifted = 0.5 - abs(u)
+        k = math.floor((2 * a / shifted + b) * u + rate + 0.43)
+        if shifted >= 0.07 and v <= 0.9277 - 3.6224 / (b - 2):
+            return k
+        if k < 0 or (shifted < 0.013 and v > shifted):
+            continue
+        if math.log(v * inverse_alpha / (a / (shifted * shifted) + b)) <= -rate + k * math.log(rate) - math.lgamma(
+            k + 1
+        ):
+            return k
 
 
 def _fill(stream: PhiloxStream, shape: tuple[int, ...], group: int, draw: Any) -> Array:

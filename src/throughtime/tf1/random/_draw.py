@@ -50,7 +50,9 @@ def draw(
     def kernel(state: Any, *values: Any) -> Any:
         return sample(_stream(state, op, first, second), *values)
 
-    op = create_op(op_type, kernel, inputs, name=name, dtypes=dtypes, shapes=shapes, stateful=True, attrs={"random": True})
+    op = create_op(
+        op_type, kernel, inputs, name=name, dtypes=dtypes, shapes=shapes, stateful=True, attrs={"random": True}
+    )
     graph.skip_ids(ids[1])
     return _result(op)
 

@@ -52,7 +52,7 @@ def _sizes(shape: Any) -> list[int]:
 class Zeros(Initializer):
     """Zeros."""
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         return lookup("zeros")(shape, dtype)
 
 
@@ -60,7 +60,7 @@ class Zeros(Initializer):
 class Ones(Initializer):
     """Ones."""
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         return lookup("ones")(shape, dtype)
 
 
@@ -70,12 +70,14 @@ class Constant(Initializer):
 
     def __init__(self, value: Any = 0, dtype: Any = float32, verify_shape: bool = False):
         if not (np.isscalar(value) or isinstance(value, list | tuple | np.ndarray)):
-            raise TypeError(f"Invalid type for initial value: {type(value)} (expected Python scalar, list or tuple, or array)")
+            raise TypeError(
+                f"Invalid type for initial value: {type(value)} (expected Python scalar, list or tuple, or array)"
+            )
         super().__init__(dtype)
         self.value = value
         self.verify_shape = verify_shape
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         value = np.asarray(self.value) if isinstance(self.value, list | tuple) else self.value
         value = value.astype(dtype.as_numpy_dtype) if isinstance(value, np.ndarray) else value
         return constant(value, dtype, shape, verify_shape=self.verify_shape)
@@ -89,7 +91,7 @@ class RandomUniform(Initializer):
         super().__init__(dtype)
         self.minval, self.maxval, self.seed = minval, maxval, seed
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         return random_uniform(shape, self.minval, self.maxval, dtype, seed=self.seed)
 
 
@@ -103,7 +105,7 @@ class _Normal(Initializer):
 class RandomNormal(_Normal):
     """Numbers of a normal distribution."""
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         return random_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
 
 
@@ -111,7 +113,7 @@ class RandomNormal(_Normal):
 class TruncatedNormal(_Normal):
     """Numbers of a normal distribution, none beyond two deviations."""
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         return truncated_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
 
 
@@ -123,7 +125,7 @@ class UniformUnitScaling(Initializer):
         super().__init__(dtype)
         self.factor, self.seed = factor, seed
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         size = 1.0
         for one in shape[:-1]:
             size *= float(one)
@@ -163,7 +165,7 @@ class VarianceScaling(Initializer):
         super().__init__(dtype)
         self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         fan_in, fan_out = fans(shape)
         count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         scale = self.scale / max(1.0, count)
@@ -183,7 +185,7 @@ class Orthogonal(Initializer):
         super().__init__(dtype)
         self.gain, self.seed = gain, seed
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         if len(shape) < 2:
             raise ValueError("The tensor to initialize must be at least two-dimensional")
         rows, columns = math.prod(shape[:-1]), shape[-1]
@@ -205,7 +207,7 @@ class Identity(Initializer):
         super().__init__(dtype)
         self.gain = gain
 
-    def make(self, shape: list[int], dtype: Any) -> Any:  # noqa: D102
+    def make(self, shape: list[int], dtype: Any) -> Any:
         if len(shape) != 2:
             raise ValueError("Identity matrix initializer can only be used for 2D matrices.")
         found = lookup("eye")(shape[0], shape[1], dtype=dtype)
@@ -226,18 +228,38 @@ def _scaled(name: str, scale: float, mode: str, distribution: str, doc: str, *na
 
 
 GlorotUniform = _scaled(
-    "GlorotUniform", 1.0, "fan_avg", "uniform", "Uniform numbers, scaled by inputs and outputs.",
-    "glorot_uniform_initializer", "keras.initializers.glorot_uniform",
-)  # fmt: skip
+    "GlorotUniform",
+    1.0,
+    "fan_avg",
+    "uniform",
+    "Uniform numbers, scaled by inputs and outputs.",
+    "glorot_uniform_initializer",
+    "keras.initializers.glorot_uniform",
+)
 GlorotNormal = _scaled(
-    "GlorotNormal", 1.0, "fan_avg", "truncated_normal", "Normal numbers, scaled by inputs and outputs.",
-    "glorot_normal_initializer", "keras.initializers.glorot_normal",
-)  # fmt: skip
+    "GlorotNormal",
+    1.0,
+    "fan_avg",
+    "truncated_normal",
+    "Normal numbers, scaled by inputs and outputs.",
+    "glorot_normal_initializer",
+    "keras.initializers.glorot_normal",
+)
 for _name, _scale, _distribution in (
-    ("he_normal", 2.0, "truncated_normal"), ("he_uniform", 2.0, "uniform"),
-    ("lecun_normal", 1.0, "truncated_normal"), ("lecun_uniform", 1.0, "uniform"),
-):  # fmt: skip
-    _scaled(_name, _scale, "fan_in", _distribution, "Numbers scaled by inputs.", f"initializers.{_name}", f"keras.initializers.{_name}")
+    ("he_normal", 2.0, "truncated_normal"),
+    ("he_uniform", 2.0, "uniform"),
+    ("lecun_normal", 1.0, "truncated_normal"),
+    ("lecun_uniform", 1.0, "uniform"),
+):
+    _scaled(
+        _name,
+        _scale,
+        "fan_in",
+        _distribution,
+        "Numbers scaled by inputs.",
+        f"initializers.{_name}",
+        f"keras.initializers.{_name}",
+    )
 
 
 @exported("contrib.layers.variance_scaling_initializer")
@@ -250,7 +272,9 @@ def contrib_variance_scaling(
 
     def initialise(shape: Any, dtype: Any = dtype, partition_info: Any = None) -> Any:
         sizes = _sizes(shape)
-        fan_in, fan_out = (float(sizes[-2]) if len(sizes) > 1 else float(sizes[-1]), float(sizes[-1])) if sizes else (1.0, 1.0)
+        fan_in, fan_out = (
+            (float(sizes[-2]) if len(sizes) > 1 else float(sizes[-1]), float(sizes[-1])) if sizes else (1.0, 1.0)
+        )
         for size in sizes[:-2]:
             fan_in, fan_out = fan_in * float(size), fan_out * float(size)
         count = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "FAN_AVG": (fan_in + fan_out) / 2.0}[mode]

@@ -58,7 +58,9 @@ def _affine(
     def numbers(values: tuple[Any, ...]) -> tuple[Any, Any]:
         given = iter(values)
         constant = as_tensor
-        pair = [next(given) if is_tensor(one) else constant(np.array(one, dtype.as_numpy_dtype)) for one in (first, second)]
+        pair = [
+            next(given) if is_tensor(one) else constant(np.array(one, dtype.as_numpy_dtype)) for one in (first, second)
+        ]
         return pair[0], pair[1]
 
     def kernel(stream: PhiloxStream, *values: Any) -> Any:
@@ -71,23 +73,42 @@ def _affine(
 
     made = len(wanted.inputs) + len(tensors)
     return draw(
-        op_type, kernel, [*wanted.inputs, *tensors], seed=seed, name=full, dtypes=[dtype], shapes=[wanted.static],
-        in_function=plain, ids=(ids[0] - made, ids[1]),
-    )  # fmt: skip
+        op_type,
+        kernel,
+        [*wanted.inputs, *tensors],
+        seed=seed,
+        name=full,
+        dtypes=[dtype],
+        shapes=[wanted.static],
+        in_function=plain,
+        ids=(ids[0] - made, ids[1]),
+    )
 
 
 @exported("random_uniform", "random.uniform")
 def random_uniform(
-    shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = float32, seed: int | None = None, name: str | None = None
+    shape: Any,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: Any = float32,
+    seed: int | None = None,
+    name: str | None = None,
 ) -> Any:
     """Numbers in [minval, maxval), equally likely."""
     kind = as_dtype(dtype)
     if kind.is_integer:
         return _integers(shape, minval, maxval, kind, seed, name)
     return _affine(
-        "RandomUniform", "random_uniform", distributions.uniform, torch.rand, shape, (minval, 1 if maxval is None else maxval),
-        lambda drawn, low, high: drawn * (high - low) + low, (kind, seed, name), _UNIFORM_IDS,
-    )  # fmt: skip
+        "RandomUniform",
+        "random_uniform",
+        distributions.uniform,
+        torch.rand,
+        shape,
+        (minval, 1 if maxval is None else maxval),
+        lambda drawn, low, high: drawn * (high - low) + low,
+        (kind, seed, name),
+        _UNIFORM_IDS,
+    )
 
 
 def _integers(shape: Any, minval: Any, maxval: Any, kind: Any, seed: int | None, name: str | None) -> Any:
@@ -107,31 +128,62 @@ def _integers(shape: Any, minval: Any, maxval: Any, kind: Any, seed: int | None,
         return low + torch.floor(torch.rand(sizes, dtype=torch.float64) * span).to(low.dtype)
 
     return draw(
-        "RandomUniformInt", kernel, [*wanted.inputs, *limits], seed=seed, name=full, dtypes=[kind], shapes=[wanted.static],
-        in_function=in_function, ids=(1 - len(wanted.inputs), 0),
-    )  # fmt: skip
+        "RandomUniformInt",
+        kernel,
+        [*wanted.inputs, *limits],
+        seed=seed,
+        name=full,
+        dtypes=[kind],
+        shapes=[wanted.static],
+        in_function=in_function,
+        ids=(1 - len(wanted.inputs), 0),
+    )
 
 
 @exported("random_normal", "random.normal")
 def random_normal(
-    shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, seed: int | None = None, name: str | None = None
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = float32,
+    seed: int | None = None,
+    name: str | None = None,
 ) -> Any:
     """Numbers of a normal distribution."""
     return _affine(
-        "RandomStandardNormal", "random_normal", distributions.normal, torch.randn, shape, (mean, stddev),
-        lambda drawn, mean, deviation: drawn * deviation + mean, (dtype, seed, name), _NORMAL_IDS,
-    )  # fmt: skip
+        "RandomStandardNormal",
+        "random_normal",
+        distributions.normal,
+        torch.randn,
+        shape,
+        (mean, stddev),
+        lambda drawn, mean, deviation: drawn * deviation + mean,
+        (dtype, seed, name),
+        _NORMAL_IDS,
+    )
 
 
 @exported("truncated_normal", "random.truncated_normal")
 def truncated_normal(
-    shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = float32, seed: int | None = None, name: str | None = None
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = float32,
+    seed: int | None = None,
+    name: str | None = None,
 ) -> Any:
     """Numbers of a normal distribution, those beyond two deviations drawn once more."""
     return _affine(
-        "TruncatedNormal", "truncated_normal", distributions.truncated_normal, _torch_truncated, shape, (mean, stddev),
-        lambda drawn, mean, deviation: drawn * deviation + mean, (dtype, seed, name), _NORMAL_IDS,
-    )  # fmt: skip
+        "TruncatedNormal",
+        "truncated_normal",
+        distributions.truncated_normal,
+        _torch_truncated,
+        shape,
+        (mean, stddev),
+        lambda drawn, mean, deviation: drawn * deviation + mean,
+        (dtype, seed, name),
+        _NORMAL_IDS,
+    )
 
 
 def _torch_truncated(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -150,19 +202,29 @@ def random_shuffle(value: Any, seed: int | None = None, name: str | None = None)
         return (rows[order] if isinstance(rows, np.ndarray) else rows[as_tensor(order)]) if rows.ndim else rows
 
     return draw(
-        "RandomShuffle", kernel, [tensor], seed=seed, name=name or "RandomShuffle", dtypes=[tensor.dtype.base_dtype],
-        shapes=[tensor.shape], in_function=lambda rows: rows[torch.randperm(rows.shape[0])],
-    )  # fmt: skip
+        "RandomShuffle",
+        kernel,
+        [tensor],
+        seed=seed,
+        name=name or "RandomShuffle",
+        dtypes=[tensor.dtype.base_dtype],
+        shapes=[tensor.shape],
+        in_function=lambda rows: rows[torch.randperm(rows.shape[0])],
+    )
 
 
 @exported("multinomial", "random.multinomial")
-def multinomial(logits: Any, num_samples: Any, seed: int | None = None, name: str | None = None, output_dtype: Any = None) -> Any:
+def multinomial(
+    logits: Any, num_samples: Any, seed: int | None = None, name: str | None = None, output_dtype: Any = None
+) -> Any:
     """Classes `[batch, num_samples]` drawn with probabilities `softmax(logits)`."""
     return _categorical(logits, num_samples, output_dtype, seed, name, "multinomial")
 
 
 @exported("random.categorical")
-def categorical(logits: Any, num_samples: Any, dtype: Any = None, seed: int | None = None, name: str | None = None) -> Any:
+def categorical(
+    logits: Any, num_samples: Any, dtype: Any = None, seed: int | None = None, name: str | None = None
+) -> Any:
     """Classes `[batch, num_samples]` drawn with probabilities `softmax(logits)`."""
     return _categorical(logits, num_samples, dtype, seed, name, "categorical")
 
@@ -189,9 +251,16 @@ def _categorical(logits: Any, num_samples: Any, dtype: Any, seed: int | None, na
     sizes = tensor.shape.sizes
     rows = None if sizes is None else sizes[0]
     return draw(
-        "Multinomial", kernel, [tensor, *extra], seed=seed, name=node_name, dtypes=[kind],
-        shapes=[(rows, None if extra else int(count))], in_function=in_function, ids=(0, 1 - len(extra)),
-    )  # fmt: skip
+        "Multinomial",
+        kernel,
+        [tensor, *extra],
+        seed=seed,
+        name=node_name,
+        dtypes=[kind],
+        shapes=[(rows, None if extra else int(count))],
+        in_function=in_function,
+        ids=(0, 1 - len(extra)),
+    )
 
 
 @exported("random_gamma", "random.gamma")
@@ -213,9 +282,15 @@ def random_gamma(
         return torch.clamp(drawn.reshape(*sizes, *together) / rates, min=torch.finfo(torch_dtype(kind)).tiny)
 
     return draw(
-        "RandomGamma", kernel, [*wanted.inputs, first, second], seed=seed, name=f"{full}RandomGamma" if beta is None else full,
-        dtypes=[kind], shapes=[_joined(wanted.static, first)], ids=(1, 3),
-    )  # fmt: skip
+        "RandomGamma",
+        kernel,
+        [*wanted.inputs, first, second],
+        seed=seed,
+        name=f"{full}RandomGamma" if beta is None else full,
+        dtypes=[kind],
+        shapes=[_joined(wanted.static, first)],
+        ids=(1, 3),
+    )
 
 
 def _joined(first: list[int | None] | None, second: Any) -> Any:
@@ -225,20 +300,23 @@ def _joined(first: list[int | None] | None, second: Any) -> Any:
 
 @exported("random_poisson", "random.poisson")
 def random_poisson(lam: Any, shape: Any, dtype: Any = float32, seed: int | None = None, name: str | None = None) -> Any:
-    """Numbers `shape + lam.shape` of Poisson distributions; seeded, but not TensorFlow's very numbers."""
+    """Numbers `shape + lam.shape` of Poisson distributions."""
     kind = as_dtype(dtype)
     wanted = _Shape(shape)
     rate = convert_to_tensor(lam, name="lam")
 
     def kernel(stream: PhiloxStream, *values: Any) -> Any:
         sizes, (rates,) = wanted.of(values)
-        total = (*sizes, *rates.shape)
-        generator = torch.Generator().manual_seed(int(distributions.integers(stream, (), 0, (1 << 31) - 1)))
-        return torch.poisson(rates.expand(total), generator=generator).to(torch_dtype(kind))
+        drawn = as_tensor(distributions.poisson(stream, int(np.prod(sizes)), rates.numpy()))
+        return drawn.reshape(*sizes, *rates.shape).to(torch_dtype(kind))
 
     return draw(
-        "RandomPoissonV2", kernel, [*wanted.inputs, rate], seed=seed, name=name or "random_poisson/RandomPoissonV2", dtypes=[kind],
-        shapes=[_joined(wanted.static, rate)], in_function=lambda *values: torch.poisson(values[-1].expand(*wanted.of(values)[0], *values[-1].shape)),
-    )  # fmt: skip
-
-
+        "RandomPoissonV2",
+        kernel,
+        [*wanted.inputs, rate],
+        seed=seed,
+        name=name or "random_poisson/RandomPoissonV2",
+        dtypes=[kind],
+        shapes=[_joined(wanted.static, rate)],
+        in_function=lambda *values: torch.poisson(values[-1].expand(*wanted.of(values)[0], *values[-1].shape)),
+    )

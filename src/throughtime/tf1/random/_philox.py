@@ -1,7 +1,7 @@
-"""Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), keyed and counted as TensorFlow does.
+"""Philox 4x32-10, keyed and counted as TensorFlow does (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").
 
-The key is the first seed; the 128-bit counter is the second seed (high half) and a position (low half). One position gives
-a block of four 32-bit numbers. An operation reserves positions for each run, so that the next run continues behind them.
+The key is the first seed; the 128-bit counter is the second seed (high half) and a position (low half). One position
+gives a block of four 32-bit numbers. An operation reserves positions for each run; the next run continues behind them.
 """
 
 from __future__ import annotations
