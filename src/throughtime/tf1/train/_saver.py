@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from throughtime._atomic_files import whole
 from throughtime._errors import problem
 from throughtime.interop import TFCheckpoint
 from throughtime.interop.checkpoints._save import write_bundle
@@ -26,7 +27,7 @@ from throughtime.tf1.train._checkpoint_state import (
     remove_checkpoint,
     update_checkpoint_state,
 )
-from throughtime.tf1.train._meta_graph import write_meta_graph as write_meta
+from throughtime.tf1.train._meta_graph import load_meta_graph, meta_graph, write_meta_graph
 
 
 @exported("train.Saver")
@@ -73,6 +74,7 @@ class Saver:
         # Prefixes and times of the checkpoints that this saver may remove.
         self._saved: list[tuple[str, float]] = []
         self._variables: dict[str, Variable] | None = None
+        self._last_graph: tuple[Any, int, bytes] = (None, 0, b"")
         if not defer_build:
             self.build()
 
@@ -129,8 +131,16 @@ class Saver:
         if write_state:
             self._note(path, folder, latest_filename, meta_graph_suffix)
         if write_meta_graph:
-            write_meta(f"{path}.{meta_graph_suffix}", session.graph, self.as_saver_def(), list(self._variables or {}))
+            self._write_meta_graph(f"{path}.{meta_graph_suffix}", session.graph)
         return path
+
+    def _write_meta_graph(self, path: str, graph: Any) -> None:
+        """Write the graph; one that has not changed is copied from the last time."""
+        if self._last_graph[:2] != (graph, graph.version):
+            found = meta_graph(graph, self.as_saver_def(), list(self._named()))
+            self._last_graph = (graph, graph.version, found.SerializeToString())
+        with whole(Path(path)) as new:
+            new.write_bytes(self._last_graph[2])
 
     def _values(self, session: Any) -> dict[str, torch.Tensor]:
         found = {name: read_variable(session.state, each.op) for name, each in (self._variables or {}).items()}
@@ -178,7 +188,7 @@ class Saver:
 
     def export_meta_graph(self, filename: Any = None, *_: Any, **__: Any) -> Any:
         """Write the graph alone."""
-        return write_meta(filename, get_default_graph(), self.as_saver_def(), list(self._variables or {}))
+        return write_meta_graph(filename, get_default_graph(), self.as_saver_def(), list(self._named()))
 
     # Restoring
 
@@ -203,6 +213,21 @@ class Saver:
 
 export("Saver", Saver)
 export("python.training.saver.Saver", Saver)
+
+
+@exported("train.import_meta_graph", "python.training.saver.import_meta_graph")
+def import_meta_graph(
+    meta_graph_or_file: Any, clear_devices: bool = False, import_scope: str | None = None, **options: Any
+) -> Saver:
+    """Bring back a graph that a `Saver` wrote, into the default graph; its saver restores the variables."""
+    del clear_devices
+    if import_scope:
+        fix = "Leave it out."
+        what = "a graph cannot be imported into a scope"
+        raise NotImplementedError(problem(what, got=f"import_scope={import_scope!r}", expected="None", fix=fix))
+    names = load_meta_graph(meta_graph_or_file)
+    known = {each.op.name: each for each in global_variables()}
+    return Saver({name: known[name] for name in names if name in known}, allow_empty=True, **options)
 
 
 def named_variables(var_list: Any) -> dict[str, Variable]:
