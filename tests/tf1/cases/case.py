@@ -19,7 +19,7 @@ class Case:
     `tolerance` is relative to the largest number of the result.
     """
 
-    def __init__(self, name, operation, build, inputs, gradients, shapes, runs, seed, tolerance, constant):
+    def __init__(self, name, operation, build, inputs, gradients, shapes, runs, seed, tolerance, constant, known):
         self.name = name
         self.operation = operation
         self.build = build
@@ -31,6 +31,8 @@ class Case:
         self.tolerance = tolerance
         # Inputs that are constants of the graph, not placeholders: a shape that depends on their values is known.
         self.constant = constant
+        # Inputs that are declared with their whole shape in every variant, as variables are.
+        self.known = known
 
     @property
     def float_inputs(self):
@@ -39,7 +41,7 @@ class Case:
 
 
 def case(
-    operation, build, label="", gradients=True, shapes=True, runs=1, seed=None, tolerance=1e-5, constant=(), **inputs
+    operation, build, label="", gradients=True, shapes=True, runs=1, seed=None, tolerance=1e-5, constant=(), known=(), **inputs
 ):
     """Add a case; its name is the operation's, the label, and a number where both occur before."""
     base = operation + ("/" + label if label else "")
@@ -48,7 +50,7 @@ def case(
         number += 1
         name = "%s#%d" % (base, number)
     arrays = {key: np.asarray(value) for key, value in inputs.items()}
-    CASES[name] = Case(name, operation, build, arrays, gradients, shapes, runs, seed, tolerance, tuple(constant))
+    CASES[name] = Case(name, operation, build, arrays, gradients, shapes, runs, seed, tolerance, tuple(constant), tuple(known))
 
 
 def _random(kind, shape, salt):

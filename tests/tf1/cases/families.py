@@ -11,6 +11,7 @@ FAMILIES = (
     "segments",
     "activations",
     "losses",
+    "weighted_losses",
     "embeddings",
     "convolutions",
     "normalisation",

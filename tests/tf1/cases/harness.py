@@ -25,7 +25,8 @@ def build(tf, case, variant="full"):
         if name in case.constant:
             inputs[name] = tf.constant(value, dtype=kind, name=name)
         else:
-            inputs[name] = tf.placeholder(kind, VARIANTS[variant](value.shape), name=name)
+            declared = "full" if name in case.known else variant
+            inputs[name] = tf.placeholder(kind, VARIANTS[declared](value.shape), name=name)
     return inputs, flat(case.build(tf, **inputs))
 
 

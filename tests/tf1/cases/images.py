@@ -107,16 +107,6 @@ case(
     runs=2,
     gradients=False,
 )
-case(
-    "image.extract_glimpse", lambda tf, x: tf.image.extract_glimpse(x, [2, 2], [[0.0, 0.0]]), x=_image, gradients=False
-)
-case(
-    "image.crop_and_resize",
-    lambda tf, x: tf.image.crop_and_resize(x, [[0.1, 0.2, 0.8, 0.9]], [0], [3, 3]),
-    x=_image,
-    gradients=False,
-    tolerance=1e-4,
-)
 case("image.non_max_suppression", lambda tf, b, s: tf.image.non_max_suppression(b, s, 3), gradients=False, shapes=False,
      b=np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3], [0, 2.2, 1, 3.2]], "float32"), s=np.array([0.5, 0.9, 0.3, 0.6], "float32"))  # fmt: skip
 case(

@@ -1,8 +1,13 @@
 """Batch and local response normalisation."""
 
 
-from .case import case, floats
+import functools
 
+from . import case as _case
+from .case import floats
+
+# Kernels and parameters are variables: their shapes are known.
+case = functools.partial(_case.case, known=("m", "v", "b", "g"))
 _variance = floats(3, low=0.3, high=2)
 case(
     "nn.batch_normalization",

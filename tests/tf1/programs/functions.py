@@ -120,3 +120,34 @@ def python_functions(tf):
         "shape": str(one.shape),
         "gradient": str(tf.gradients(one, x)),
     }
+
+
+def own_gradients(tf):
+    @tf.custom_gradient
+    def scaled(x):
+        return x * 2, lambda dy: dy * 10 + x
+
+    @tf.RegisterGradient("Flipped%d" % id(tf.get_default_graph()))
+    def flipped(op, grad):
+        return [-grad * 3 + op.inputs[0]]
+
+    x = tf.constant([1.0, 2.0])
+    y = scaled(x)
+    with tf.get_default_graph().gradient_override_map({"Identity": "Flipped%d" % id(tf.get_default_graph())}):
+        z = tf.identity(x)
+    gradients = [tf.gradients(y, x), tf.gradients(z * 2, x), tf.gradients(y + z, x)]
+    with tf.Session() as session:
+        return {"values": session.run([y, z, gradients, x])}
+
+
+def templates(tf):
+    def scaled(x):
+        return x * tf.get_variable("w", [2], initializer=tf.ones_initializer())
+
+    shared = tf.make_template("shared", scaled)
+    first, second = shared(tf.constant([1.0, 2.0])), shared(tf.constant([3.0, 4.0]))
+    other = tf.make_template("shared", scaled)(tf.constant([5.0, 6.0]))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        values = session.run([first, second, other, tf.tuple([first, second])])
+    return {"values": values, "names": [v.name for v in tf.global_variables()]}

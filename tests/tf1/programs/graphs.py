@@ -265,11 +265,14 @@ def dtypes(tf):
         "names": [d.name for d in (tf.float32, tf.int64, tf.bool, tf.string, tf.half, tf.double)],
         "same": [
             tf.float32 == np.float32, tf.as_dtype("int32") == tf.int32, tf.float32 == tf.float64,
-            tf.float32.is_floating, tf.int32.is_integer, tf.bool.is_integer, tf.as_dtype("float32_ref").base_dtype == tf.float32,
+            tf.float32.is_floating, tf.int32.is_integer, tf.bool.is_integer,
+            tf.as_dtype("float32_ref").base_dtype == tf.float32,
             tf.as_dtype(np.float64) is tf.float64, tf.float32.is_compatible_with(tf.as_dtype("float32_ref")),
         ],
         "limits": [tf.int8.max, tf.uint8.min, tf.float32.size],
         "text": [repr(tf.float32), str(tf.float32)],
         "numpy": [tf.float32.as_numpy_dtype.__name__, tf.bool.as_numpy_dtype.__name__],
-        "constants": [tf.constant(x).dtype.name for x in (1, 1.0, True, "a", [1, 2.5], np.float64(1), np.arange(2), 2**40)],
+        "constants": [
+            tf.constant(x).dtype.name for x in (1, 1.0, True, "a", [1, 2.5], np.float64(1), np.arange(2), 2**40)
+        ],
     }  # fmt: skip

@@ -104,7 +104,8 @@ def assignments(tf):
     with tf.Session() as other:
         fresh = error_of(lambda: other.run(n))
     return {
-        "values": values, "uninitialised": uninitialised, "fresh": fresh, "reported": len(reported), "ready": bool(ready),
+        "values": values, "uninitialised": uninitialised, "fresh": fresh, "reported": len(reported),
+        "ready": bool(ready),
         "shape": error_of(lambda: tf.assign(v, [1.0, 2.0, 3.0])), "dtype": error_of(lambda: tf.assign(v, [1, 2])),
     }  # fmt: skip
 

@@ -93,7 +93,7 @@ class Function:
     def __post_init__(self) -> None:
         pairs = self.graph.captured()
         self.outer = [outer for outer, _ in pairs]
-        self._inner = [inner for _, inner in pairs]
+        self.inner = [inner for _, inner in pairs]
 
     def __getstate__(self) -> dict[str, Any]:
         # Programs are generated code: they are made again.
@@ -111,13 +111,13 @@ class Function:
 
     @functools.cached_property
     def _rereads(self) -> list[tuple[int, Operation]]:
-        found = ((place, tensor.op.attrs.get("variable")) for place, tensor in enumerate(self._inner))
+        found = ((place, tensor.op.attrs.get("variable")) for place, tensor in enumerate(self.inner))
         return [(place, variable) for place, variable in found if variable in self.writes and variable is not None]
 
     def program(self, device: torch.device | None) -> Program:
         """The program, with constants on `device`."""
         if device not in self._programs:
-            inputs = [*self._inner, *self.arguments]
+            inputs = [*self.inner, *self.arguments]
             self._programs[device] = compile_program(self.outputs, inputs, self.targets, device)
         return self._programs[device]
 

@@ -53,7 +53,7 @@ class Graph:
         self.variable_store: Any = None  # set at the first variable scope; see _variable_scope.py
         self._ops: list[Operation] = []
         self._by_name: dict[str, Operation] = {}
-        self._dependencies_closed = False
+        self.gradient_overrides: dict[str, str] = {}
 
     # Operations
 
@@ -193,12 +193,12 @@ class Graph:
     @contextlib.contextmanager
     def gradient_override_map(self, op_type_map: dict[str, str]) -> Iterator[None]:
         """Use registered gradients for operations made inside (see `tf.RegisterGradient`)."""
-        saved = getattr(self, "_overrides", {})
-        self._overrides = {**saved, **op_type_map}
+        saved = self.gradient_overrides
+        self.gradient_overrides = {**saved, **op_type_map}
         try:
             yield
         finally:
-            self._overrides = saved
+            self.gradient_overrides = saved
 
     # Collections
 
@@ -301,6 +301,11 @@ class _DefaultGraphs(threading.local):
                 raise AssertionError("Nesting violated for the stack of default graphs")
 
 
+def override_gradient(op: Operation, name: str) -> None:
+    """Give an operation a registered gradient; functions/_custom_gradient.py sets it."""
+    raise NotImplementedError
+
+
 STACK = _DefaultGraphs()
 _GLOBAL: list[Graph] = []
 
@@ -365,6 +370,8 @@ def create_op(
         Tensor(op, place, *found) for place, found in enumerate(_infer_outputs(op, dtypes, shapes, shape_rule))
     ]
     graph.add(op)
+    if op_type in graph.gradient_overrides:
+        override_gradient(op, graph.gradient_overrides[op_type])
     return op
 
 

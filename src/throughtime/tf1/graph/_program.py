@@ -134,6 +134,7 @@ class _Writer:
         self.order, self.outputs, self.inputs = order, outputs, inputs
         self.device = device
         self.slots: dict[Tensor, str] = {tensor: f"a{place}" for place, tensor in enumerate(inputs)}
+        self.numbers = itertools.count()
         self.scope: dict[str, Any] = {}
         self.text: list[str] = []
         self.lines: dict[int, Operation] = {}
@@ -208,11 +209,11 @@ class _Writer:
         value = op.attrs["value"]
         if self.device is not None and isinstance(value, torch.Tensor):
             value = value.to(self.device)
-        slot = f"c{len(self.scope)}"
+        slot = f"c{next(self.numbers)}"
         self.scope[slot] = value
         self.slots[op.outputs[0]] = slot
         if op.outputs[0] in self.watched:
-            self.slots[op.outputs[0]] = f"v{len(self.slots)}"
+            self.slots[op.outputs[0]] = f"v{next(self.numbers)}"
             self._line(f"{self.slots[op.outputs[0]]} = {slot}", op)
             self._watch(op.outputs[0])
 
@@ -224,7 +225,7 @@ class _Writer:
             if tensor in self.slots:
                 names.append("_")  # it was fed
             else:
-                self.slots[tensor] = f"v{len(self.slots)}"
+                self.slots[tensor] = f"v{next(self.numbers)}"
                 names.append(self.slots[tensor])
         if len(names) == 1:
             return f"{names[0]}, = " if op.attrs.get("tuple") else f"{names[0]} = "

@@ -69,7 +69,31 @@ def _of_numbers(op: Operation, dtypes: Sequence[DType] | None) -> list[Inferred]
         second = _run(op, 1, choice)
     except _ProbeError:
         return _declared(op, dtypes or [from_torch(one.dtype) for one in result])
-    return [_merge(*pair) for pair in zip(result, second, strict=True)]
+    merged = [_merge(*pair) for pair in zip(result, second, strict=True)]
+    return _without_guesses(op, choice, result, merged)
+
+
+def _without_guesses(
+    op: Operation, choice: Choice, result: list[torch.Tensor], found: list[Inferred]
+) -> list[Inferred]:
+    """Where a dimension was taken as 1 and 2 does as well, sizes of results that follow from it are unknown."""
+    if 1 not in choice.values():
+        return found
+    try:
+        other = _run(op, 0, {place: 2 if size == 1 else size for place, size in choice.items()})
+    except _ProbeError:
+        return found
+    agreed = [_merge(*pair) for pair in zip(result, other, strict=True)]
+    return [
+        (dtype, _both(shape, second), None) for (dtype, shape, _), (_, second, _) in zip(found, agreed, strict=True)
+    ]
+
+
+def _both(first: TensorShape, second: TensorShape) -> TensorShape:
+    """The sizes that two shapes have in common."""
+    if first.sizes is None or second.sizes is None or len(first.sizes) != len(second.sizes):
+        return UNKNOWN
+    return TensorShape([a if a == b else None for a, b in zip(first.sizes, second.sizes, strict=True)])
 
 
 def _not_probed(op: Operation, dtypes: Sequence[DType] | None, error: Exception) -> list[Inferred]:
@@ -169,10 +193,12 @@ def _choices(inputs: Sequence[Tensor]) -> Iterator[Choice]:
     shapes = [tensor.shape.sizes or () for tensor in inputs]
     unknown = [(place, axis) for place, sizes in enumerate(shapes) for axis, size in enumerate(sizes) if size is None]
     known = sorted({1, *(size for sizes in shapes for size in sizes if size is not None)})
-    for count in range(1, len(unknown) + 1):
-        for places in itertools.combinations(unknown, count):
-            for sizes in itertools.product(known, repeat=count):
-                yield dict(zip(places, sizes, strict=True))
+    subsets = [places for count in range(1, len(unknown) + 1) for places in itertools.combinations(unknown, count)]
+    for places in subsets:
+        yield from (dict.fromkeys(places, size) for size in known)
+    for places in subsets:
+        for sizes in itertools.product(known, repeat=len(places)):
+            yield dict(zip(places, sizes, strict=True))
 
 
 def _probe(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from throughtime.tf1._namespace import exported
+from throughtime.tf1.graph._graph import create_op
 from throughtime.tf1.ops._convert import convert_to_tensor, is_tensor
 from throughtime.tf1.ops._helpers import plain
 from throughtime.tf1.ops._structure import takes_strings
@@ -150,10 +151,13 @@ def meshgrid(*args: Any, indexing: str = "xy", name: str = "meshgrid") -> list[A
     return _listed(_meshgrid(list(args), indexing, name=name))
 
 
-@operation("identity_n", op_name="IdentityN")
-def identity_n(input: Tensors) -> tuple[Tensor, ...]:  # noqa: A002
+@exported("identity_n")
+def identity_n(input: Any, name: str | None = None) -> list[Any]:  # noqa: A002
     """Several tensors as they are."""
-    return tuple(input)
+    tensors = [convert_to_tensor(one) for one in input]
+    made = create_op("IdentityN", lambda *values: values, tensors, name=name, dtypes=[one.dtype.base_dtype for one in tensors],
+                     shapes=[one.shape for one in tensors], attrs={"tuple": True})  # fmt: skip
+    return list(made.outputs)
 
 
 @operation("shape_n", op_name="ShapeN", differentiable=False)

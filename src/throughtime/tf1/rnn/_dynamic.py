@@ -156,7 +156,7 @@ class _Unroll:
         self.order = {"time_major": time_major, "reverse": reverse}
         self.count = len(_pytree.flatten(structure))
         self.refusal = _engine.refusal(step, self.count)
-        self.kind = None if self.refusal else _engine.step_kind(step, len(inputs), self.count, name)
+        self.kind = None if self.refusal else _engine.step_kind(step, self.count, name)
         # The engine begins with zeros by itself, unless the program made the state.
         self.from_zeros = from_zeros and self.kind is not None and all(one.op.type == ZERO_STATE for one in first)
         self.dtype = step.outputs[0].dtype.torch_dtype

@@ -10,6 +10,7 @@ import torch
 from throughtime.cells._base import RNNCell
 from throughtime.runtime.explanation import Explanation
 from throughtime.tf1.functions._func_graph import Function
+from throughtime.tf1.graph._program import Program, compile_program
 from throughtime.unroll._explain import explain
 from throughtime.unroll._functional import functional_unroll
 
@@ -19,8 +20,8 @@ _OTHER_BATCH = 3
 class StepCell(RNNCell):
     """A cell that is a step function and the tensors that it captures; `step_kind` makes its classes."""
 
-    step: Function
-    input_count: int
+    program: Program
+    constants: tuple[torch.Tensor, ...]
     sizes: tuple[Any, Any]
 
     def __init__(self, *tensors: torch.Tensor):
@@ -36,8 +37,7 @@ class StepCell(RNNCell):
             *(inputs if isinstance(inputs, tuple) else (inputs,)),
             *(state if isinstance(state, tuple) else (state,)),
         ]
-        program = type(self).step.program(leaves[0].device if leaves[0].is_cuda else None)
-        found = program.function(None, *self._parameters.values(), *leaves)
+        found = type(self).program.function(None, *self._parameters.values(), *leaves)
         outputs = _count(self.output_size)
         return _packed(found[:outputs]), _packed(found[outputs:])
 
@@ -54,12 +54,25 @@ def _row_size(sizes: Sequence[int | None]) -> Any:
     return sizes[0] if len(sizes) == 1 else torch.Size([size or 0 for size in sizes])
 
 
-def step_kind(step: Function, input_count: int, output_count: int, name: str) -> type[StepCell]:
-    """The class of cells that run `step`."""
+def step_kind(step: Function, output_count: int, name: str) -> type[StepCell]:
+    """The class of cells that run `step`; its constants are tensors of the cell, which the engine must see."""
+    constants = [op.outputs[0] for op in step.graph.get_operations() if op.type == "Const"]
+    constants = [tensor for tensor in constants if tensor.dtype.is_floating]
+    program = compile_program(step.outputs, [*step.inner, *constants, *step.arguments], step.targets)
     rows = [(tensor.shape.sizes or (None,))[1:] for tensor in step.outputs]
     outputs = _packed([_row_size(row) for row in rows[:output_count]])
     states = _packed([_row_size(row) for row in rows[output_count:]])
-    return type(name, (StepCell,), {"step": step, "input_count": input_count, "sizes": (states, outputs)})
+    values = tuple(tensor.op.attrs["value"] for tensor in constants)
+    return type(name, (StepCell,), {"program": program, "constants": values, "sizes": (states, outputs)})
+
+
+def _tensors(kind: type[StepCell], captures: Sequence[torch.Tensor], like: torch.Tensor) -> list[torch.Tensor]:
+    """All tensors of the cell, on the device of its inputs."""
+    if not kind.constants:
+        return list(captures)
+    if kind.constants[0].device != like.device:
+        kind.constants = tuple(value.to(like.device) for value in kind.constants)
+    return [*captures, *kind.constants]
 
 
 def refusal(step: Function, output_count: int) -> str | None:
@@ -80,7 +93,7 @@ def _fixed_batch(step: Function) -> str | None:
     """Rows that have ended leave the batch: a step must take batches of any size."""
     for batch in (_OTHER_BATCH, _OTHER_BATCH + 2):
         arguments = [_blank(tensor, batch) for tensor in step.arguments]
-        captures = [_blank(tensor, None) for tensor in step._inner]
+        captures = [_blank(tensor, None) for tensor in step.inner]
         try:
             with torch.no_grad(), torch.device("meta"):
                 found = step.program(None).function(None, *captures, *arguments)
@@ -149,7 +162,7 @@ def unroll(
     assert dtype is not None
     outputs, final = functional_unroll(
         kind,
-        captures,
+        _tensors(kind, captures, inputs[0]),
         _packed(inputs),
         lengths,
         None if state is None else _packed(state),
@@ -176,4 +189,4 @@ def explained(
     """What the engine would do; the plan of both directions is the same."""
     del reverse
     first = None if state is None else _packed(state)
-    return explain(kind(*captures), _packed(inputs), lengths, first, dtype, time_major)
+    return explain(kind(*_tensors(kind, captures, inputs[0])), _packed(inputs), lengths, first, dtype, time_major)
