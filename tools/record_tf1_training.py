@@ -19,6 +19,7 @@ GOLDENS = ROOT / "tests" / "tf1" / "goldens" / "training.npz"
 
 def main(wanted):
     import tensorflow as tf  # noqa: PLC0415
+
     from tf1_layer_programs import PROGRAMS  # noqa: PLC0415
 
     tf.logging.set_verbosity(tf.logging.ERROR)
@@ -29,7 +30,7 @@ def main(wanted):
         tf.reset_default_graph()
         arrays = {key: value for key, value in arrays.items() if not key.startswith(name + "|")}
         found = program(tf)
-        arrays.update({"%s|%s" % (name, key): np.asarray(value) for key, value in found.items()})
+        arrays.update({f"{name}|{key}": np.asarray(value) for key, value in found.items()})
         print(name, len(found))
     np.savez_compressed(str(GOLDENS), **arrays)
 

@@ -21,7 +21,7 @@ def cases(table):
 
     def register(function):
         for name, arguments in table.items():
-            PROGRAMS["%s.%s" % (function.__name__, name)] = _bound(function, arguments)
+            PROGRAMS[f"{function.__name__}.{name}"] = _bound(function, arguments)
         return function
 
     return register
@@ -42,7 +42,7 @@ def named(tf, session, variables=None):
 
 
 def names(variables):
-    return np.array(sorted("%s %s" % (each.op.name, each.shape.as_list()) for each in variables))
+    return np.array(sorted(f"{each.op.name} {each.shape.as_list()}" for each in variables))
 
 
 RATE = 0.1
@@ -102,7 +102,7 @@ def trained(tf, session, train, feeds, steps):
     for step in range(steps):
         session.run(train, feeds(step))
         if step in {0, 1, 9, steps - 1}:
-            arrays.update({"%s@%d" % item: value for item, value in _at(step, named(tf, session))})
+            arrays.update({"%s@%d" % item: value for item, value in _at(step, named(tf, session))})  # noqa: UP031
     return arrays
 
 
@@ -162,8 +162,8 @@ def adagrad_da(tf):
         train = optimizer.minimize(loss, global_step=steps)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            run = trained(tf, session, train, lambda step: {x: numbers(4, 3, seed=step)}, 50)  # noqa: B023
-            arrays.update({"%s %s" % (name, key): value for key, value in run.items()})
+            run = trained(tf, session, train, lambda step, x=x: {x: numbers(4, 3, seed=step)}, 50)
+            arrays.update({f"{name} {key}": value for key, value in run.items()})
     return arrays
 
 
@@ -175,7 +175,7 @@ def clipped_embedding(tf):
     loss = tf.reduce_sum(tf.square(tf.matmul(tf.nn.embedding_lookup(table, ids), kernel)))
     variables = tf.trainable_variables()
     gradients, norm = tf.clip_by_global_norm(tf.gradients(loss, variables), 0.5)
-    train = tf.train.MomentumOptimizer(RATE, 0.9).apply_gradients(zip(gradients, variables))
+    train = tf.train.MomentumOptimizer(RATE, 0.9).apply_gradients(zip(gradients, variables))  # noqa: B905
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         arrays = {"norm": session.run(norm)}
@@ -240,8 +240,8 @@ def moving_average(tf):
         for k in range(5):
             session.run(update)
             session.run(update_loss)
-            arrays["weights@%d" % k] = session.run(average.average(weights))
-            arrays["loss@%d" % k] = session.run(average.average(loss))
+            arrays["weights@%d" % k] = session.run(average.average(weights))  # noqa: UP031
+            arrays["loss@%d" % k] = session.run(average.average(loss))  # noqa: UP031
             session.run(tf.assign_add(step, 1))
     arrays["names"] = np.array([average.average_name(weights), average.average_name(loss), *sorted(restored)])
     return arrays

@@ -21,13 +21,13 @@ from throughtime.tf1.session._session import Session
 class TestCase(unittest.TestCase):
     """A `unittest.TestCase` with a fresh graph for each test."""
 
-    def setUp(self) -> None:  # noqa: N802
+    def setUp(self) -> None:
         """Begin with an empty graph."""
         super().setUp()
         reset_default_graph()
 
     @contextlib.contextmanager
-    def test_session(self, graph: Graph | None = None, config: Any = None, **_: Any) -> Iterator[Session]:
+    def test_session(self, graph: Graph | None = None, config: Any = None, **_: Any) -> Iterator[Session]:  # noqa: PT028
         """A session that is the default one."""
         with (graph or get_default_graph()).as_default(), Session(graph=graph, config=config) as session:
             yield session
@@ -62,11 +62,11 @@ class TestCase(unittest.TestCase):
 
     def assertNear(self, f1: float, f2: float, err: float, msg: str | None = None) -> None:  # noqa: N802
         """Fail unless two numbers differ by at most `err`."""
-        self.assertLessEqual(abs(f1 - f2), err, msg)
+        self.assertLessEqual(abs(f1 - f2), err, msg)  # noqa: PT009
 
     def assertShapeEqual(self, np_array: Any, tf_tensor: Any) -> None:  # noqa: N802
         """Fail unless an array has the static shape of a tensor."""
-        self.assertEqual(list(np_array.shape), tf_tensor.shape.as_list())
+        self.assertEqual(list(np_array.shape), tf_tensor.shape.as_list())  # noqa: PT009
 
 
 @exported("test.main")

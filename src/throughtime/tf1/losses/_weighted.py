@@ -84,7 +84,7 @@ def _reduced(values: torch.Tensor, weights: torch.Tensor, reduction: str) -> tor
         return total
     spread = weights.expand_as(weighted)
     counts = {
-        Reduction.MEAN: lambda: spread.sum(),
+        Reduction.MEAN: spread.sum,
         Reduction.SUM_OVER_BATCH_SIZE: lambda: total.new_tensor(float(weighted.numel())),
         Reduction.SUM_BY_NONZERO_WEIGHTS: lambda: (spread != 0).sum().to(total.dtype),
     }

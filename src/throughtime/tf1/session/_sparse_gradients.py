@@ -8,6 +8,7 @@ which matters for `tf.global_norm`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import torch
 
 from throughtime.tf1.graph._dtypes import int64

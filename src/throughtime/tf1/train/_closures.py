@@ -20,7 +20,19 @@ import torch
 _PACKAGE = "throughtime"
 # What may be made while reading, besides the classes of this package.
 _ALLOWED = {
-    "builtins": {"set", "frozenset", "slice", "complex", "bytearray", "range", "object", "list", "dict", "tuple", "type"},
+    "builtins": {
+        "set",
+        "frozenset",
+        "slice",
+        "complex",
+        "bytearray",
+        "range",
+        "object",
+        "list",
+        "dict",
+        "tuple",
+        "type",
+    },
     "collections": {"OrderedDict", "defaultdict", "deque"},
     "functools": {"partial"},
     "numpy": {"ndarray", "dtype"},
@@ -49,26 +61,30 @@ class GraphPickler(pickle.Pickler):
         return self._reference(value)
 
     def reducer_override(self, value: Any) -> Any:
-        """How a function or a module is stored."""
-        if isinstance(value, types.ModuleType):
-            return importable, (value.__name__, "")
-        if isinstance(value, torch.dtype):
-            return importable, ("torch", str(value).removeprefix("torch."))
-        if isinstance(value, types.MethodType):
-            return bound_method, (value.__self__, value.__func__.__name__)
-        if isinstance(value, type) and value.__module__.startswith(_PACKAGE) and not _is_global(value):
-            own = {name: each for name, each in vars(value).items() if not name.startswith("__") and name != "_abc_impl"}
-            return _new_class, (type(value), value.__name__, value.__bases__, value.__module__), own, None, None, _set_all
-        if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType):
-            return _stored_builtin(value)
-        if not isinstance(value, types.FunctionType) or _is_global(value):
-            return NotImplemented
-        place = _place_of(value)
-        if place is None:
-            return foreign, (f"{value.__module__}.{value.__qualname__}",)
-        cells = [_content(cell) for cell in value.__closure__ or ()]
-        state = (cells, value.__defaults__, value.__kwdefaults__, dict(vars(value)))
-        return _empty_function, (*place, len(cells)), state, None, None, _fill
+        """How functions, classes, modules and dtypes are stored."""
+        for kind, store in _STORES:
+            if isinstance(value, kind):
+                return store(value)
+        return NotImplemented
+
+
+def _stored_function(value: types.FunctionType) -> Any:
+    if _is_global(value):
+        return NotImplemented
+    place = _place_of(value)
+    if place is None:
+        return foreign, (f"{value.__module__}.{value.__qualname__}",)
+    cells = [_content(cell) for cell in value.__closure__ or ()]
+    state = (cells, value.__defaults__, value.__kwdefaults__, dict(vars(value)))
+    return _empty_function, (*place, len(cells)), state, None, None, _fill
+
+
+def _stored_class(value: type) -> Any:
+    """A class that a function made; others are found by their names."""
+    if not value.__module__.startswith(_PACKAGE) or _is_global(value):
+        return NotImplemented
+    own = {name: each for name, each in vars(value).items() if not name.startswith("__") and name != "_abc_impl"}
+    return _new_class, (type(value), value.__name__, value.__bases__, value.__module__), own, None, None, _set_all
 
 
 def _stored_builtin(value: Any) -> Any:
@@ -88,10 +104,20 @@ def bound_method(owner: Any, name: str) -> Any:
 
 def importable(module: str, name: str) -> Any:
     """A module that kernels use, or a function of it."""
-    if module not in _LIBRARIES and module.split(".")[0] != _PACKAGE:
+    if module not in _LIBRARIES and module.split(".", maxsplit=1)[0] != _PACKAGE:
         raise pickle.UnpicklingError(f"{module} is not part of a graph")
     found = importlib.import_module(module)
     return getattr(found, name) if name else found
+
+
+_STORES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (types.FunctionType, _stored_function),
+    (types.BuiltinFunctionType | types.MethodDescriptorType, _stored_builtin),
+    (types.MethodType, lambda value: (bound_method, (value.__self__, value.__func__.__name__))),
+    (types.ModuleType, lambda value: (importable, (value.__name__, ""))),
+    (torch.dtype, lambda value: (importable, ("torch", str(value).removeprefix("torch.")))),
+    (type, _stored_class),
+)
 
 
 class GraphUnpickler(pickle.Unpickler):
@@ -107,11 +133,13 @@ class GraphUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """A class or function by name."""
-        is_known = module.split(".")[0] == _PACKAGE or module.startswith("torch.nn.")
+        is_known = module.split(".", maxsplit=1)[0] == _PACKAGE or module.startswith("torch.nn.")
         if not is_known and name not in _ALLOWED.get(module, ()):
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a graph")
         found: Any = super().find_class(module, name)
-        if module.split(".")[0] == _PACKAGE and not str(getattr(found, "__module__", "")).startswith(_PACKAGE):
+        if module.split(".", maxsplit=1)[0] == _PACKAGE and not str(getattr(found, "__module__", "")).startswith(
+            _PACKAGE
+        ):
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a graph")
         return found
 

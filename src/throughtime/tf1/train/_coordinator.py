@@ -92,7 +92,12 @@ class LooperThread(threading.Thread):
     """A thread that calls a function again and again until its coordinator stops."""
 
     def __init__(
-        self, coord: Coordinator, timer_interval_secs: float | None, target: Any = None, args: Any = None, kwargs: Any = None
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Any = None,
+        args: Any = None,
+        kwargs: Any = None,
     ) -> None:
         super().__init__(daemon=True)
         self._coord, self._interval = coord, timer_interval_secs
@@ -100,7 +105,9 @@ class LooperThread(threading.Thread):
         coord.register_thread(self)
 
     @staticmethod
-    def loop(coord: Coordinator, timer_interval_secs: float | None, target: Any, args: Any = None, kwargs: Any = None) -> LooperThread:
+    def loop(
+        coord: Coordinator, timer_interval_secs: float | None, target: Any, args: Any = None, kwargs: Any = None
+    ) -> LooperThread:
         """Start such a thread."""
         looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
         looper.start()
@@ -126,7 +133,10 @@ def start_queue_runners(
     """Start the threads that fill queues."""
     session = sess or get_default_session()
     if session is None:
-        raise ValueError("Cannot start queue runners: No default session is registered. Use `with sess.as_default()` or pass an explicit session to tf.start_queue_runners(sess=sess)")
+        raise ValueError(
+            "Cannot start queue runners: No default session is registered. Use `with sess.as_default()` or pass an "
+            "explicit session to tf.start_queue_runners(sess=sess)"
+        )
     graph = getattr(session, "graph", None) or get_default_graph()
     runners = graph.get_collection(collection)
     return [thread for each in runners for thread in each.create_threads(session, coord, daemon, start)]

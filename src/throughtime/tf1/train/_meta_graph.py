@@ -23,25 +23,25 @@ from throughtime.tf1.train._closures import GraphPickler, GraphUnpickler
 
 _OURS = "throughtime_graph"
 _FORMAT = 1
-_Fields = ClassVar[dict[str, Field]]
+Fields = dict[str, Field]
 
 
 class MetaInfoDef(Message):
     """What wrote a graph."""
 
-    FIELDS: _Fields = {"meta_graph_version": Field(1, "string"), "tensorflow_version": Field(5, "string")}
+    FIELDS: ClassVar[Fields] = {"meta_graph_version": Field(1, "string"), "tensorflow_version": Field(5, "string")}
 
 
 class CollectionDef(Message):
     """A collection, as bytes."""
 
-    FIELDS: _Fields = {"bytes_list": Field(2, BytesList, oneof="kind")}
+    FIELDS: ClassVar[Fields] = {"bytes_list": Field(2, BytesList, oneof="kind")}
 
 
 class MetaGraphDef(Message):
     """A graph with its saver and collections."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "meta_info_def": Field(1, MetaInfoDef),
         "graph_def": Field(2, GraphDef),
         "saver_def": Field(3, SaverDef),
@@ -165,7 +165,9 @@ def _restore(graph: Graph, ops: list[Operation], fields: list[Any]) -> None:
 
 
 @exported("train.export_meta_graph")
-def export_meta_graph(filename: Any = None, *_: Any, graph: Any = None, saver_def: Any = None, **__: Any) -> MetaGraphDef:
+def export_meta_graph(
+    filename: Any = None, *_: Any, graph: Any = None, saver_def: Any = None, **__: Any
+) -> MetaGraphDef:
     """Write the default graph to a `.meta` file."""
     names = [each.op.name for each in (graph or get_default_graph()).get_collection("variables")]
     return write_meta_graph(filename, graph or get_default_graph(), saver_def, names)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from throughtime.tf1._errors import OutOfRangeError
 from throughtime.tf1._namespace import exported
@@ -165,10 +166,12 @@ class MonitoredSession:
             session.close()
             get_default_graph()._unsafe_unfinalize()
 
-    def __enter__(self) -> MonitoredSession:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         is_end = kind is not None and issubclass(kind, OutOfRangeError | StopIteration)
         self._close(None if is_end else error)
         return is_end

@@ -115,14 +115,14 @@ class Saver:
         del strip_default_attrs, save_debug_info
         self.build()
         session = tf_session(sess)
-        path = os.fspath(save_path)
+        path: str = os.fspath(save_path)
         if not Path(path).name:
             fix = "Add the name that the files begin with, such as 'model.ckpt'."
             raise ValueError(problem("`save_path` is a folder", got=repr(path), expected="a prefix", fix=fix))
         if global_step is not None:
             number = _step_number(session, global_step)
             path = f"{path}-{number:08d}" if self._pad else f"{path}-{number}"
-        folder = os.path.dirname(path)  # noqa: PTH120 - an empty folder stays empty, as TensorFlow writes it
+        folder = os.path.dirname(path)  # noqa: PTH120
         if folder and not Path(folder).is_dir():
             fix = "Make it first, as with tf.gfile.MakeDirs."
             message = problem(f"Parent directory of {path} doesn't exist", got=folder, expected="a folder", fix=fix)
@@ -259,7 +259,7 @@ def checked_value(checkpoint: TFCheckpoint, name: str, variable: Variable, resha
         raise InvalidArgumentError(None, variable.op, f"{name} is a string in {checkpoint.prefix}: expected numbers.")
     wanted, dtype = variable.shape, variable.dtype.base_dtype
     if reshape and wanted.is_fully_defined():
-        value = value.reshape(wanted.as_list())
+        value = value.reshape([size or 0 for size in wanted.as_list()])
     if not wanted.is_compatible_with(list(value.shape)):
         message = "Assign requires shapes of both tensors to match"
         fix = "Build the model with the sizes of the checkpoint, or leave the variable out of `var_list`."
@@ -303,5 +303,3 @@ def tf_session(session: Any) -> Any:
     if getattr(session, "_closed", False):
         raise RuntimeError("Attempted to use a closed Session.")
     return session
-
-

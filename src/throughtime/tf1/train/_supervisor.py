@@ -200,5 +200,3 @@ class Supervisor:
 
 def _is_default(value: Any) -> bool:
     return isinstance(value, int) and value == _DEFAULT
-
-
