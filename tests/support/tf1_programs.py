@@ -245,3 +245,65 @@ def moving_average(tf):
             session.run(tf.assign_add(step, 1))
     arrays["names"] = np.array([average.average_name(weights), average.average_name(loss), *sorted(restored)])
     return arrays
+
+
+@program
+def summaries(tf):
+    """The bytes of summaries."""
+    loss = tf.constant(0.25, name="value")
+    values = tf.constant(numbers(40) * 3)
+    tf.summary.scalar("loss", loss)
+    with tf.name_scope("inside"):
+        tf.summary.scalar("loss of it", loss)
+        tf.summary.histogram("weights", values)
+        tf.summary.histogram("nothing", tf.zeros([0]))
+    tf.summary.scalar("grouped", loss, family="family")
+    tf.summary.text("words", tf.constant(["one", "two"]))
+    merged = tf.summary.merge_all()
+    names = [each.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)] + [merged.name]
+    with tf.Session() as session:
+        found = tf.Summary.FromString(session.run(merged))
+    arrays = {"names": np.array(names)}
+    for place, value in enumerate(found.value):
+        arrays["value %d" % place] = np.frombuffer(value.SerializeToString(), np.uint8)  # noqa: UP031
+    return arrays
+
+
+def decoded(tf, session, data):
+    if not tf.__version__.startswith("1.15.5") or not hasattr(tf.image, "decode_png"):
+        import io  # noqa: PLC0415
+
+        from PIL import Image  # noqa: PLC0415
+
+        found = np.asarray(Image.open(io.BytesIO(data)))
+        return found if found.ndim == 3 else found[..., None]
+    return session.run(tf.image.decode_png(tf.constant(data)))
+
+
+@program
+def images(tf):
+    """Pixels of image summaries, before they are encoded: the brightest is 255, or zero is 127."""
+    arrays = {}
+    for name, values in {"positive": np.abs(numbers(1, 4, 3, 3)), "signed": numbers(2, 3, 5, 1)}.items():
+        found = tf.summary.image(name, tf.constant(values), max_outputs=1)
+        with tf.Session() as session:
+            value = tf.Summary.FromString(session.run(found)).value[0]
+            arrays[name] = decoded(tf, session, value.image.encoded_image_string)
+        arrays[name + " header"] = np.array([value.image.height, value.image.width, value.image.colorspace])
+        arrays[name + " tag"] = np.array(value.tag)
+    return arrays
+
+
+def training(tf):
+    """A model with Adam and a global step: input, training operation, variables."""
+    x = tf.placeholder(tf.float32, [4, 3])
+    kernel = tf.Variable(np.ones((3, 2), np.float32), name="a/kernel")
+    bias = tf.get_variable("bias", initializer=np.zeros(2, np.float32))
+    steps = tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, kernel) + bias - 0.5))
+    return x, tf.train.AdamOptimizer(0.1).minimize(loss, global_step=steps)
+
+
+def trained_between(session, train, x, first, last):
+    for step in range(first, last):
+        session.run(train, {x: numbers(4, 3, seed=step)})

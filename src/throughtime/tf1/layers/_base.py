@@ -25,9 +25,10 @@ def snake_case(name: str) -> str:
 
 def activation_of(activation: Any) -> Callable[[Any], Any] | None:
     """An activation that is given as a function, by its name, or not at all."""
-    if isinstance(activation, str):
-        return None if activation == "linear" else lookup(f"nn.{activation}")
-    return activation
+    if activation == "linear":
+        return None
+    found: Callable[[Any], Any] | None = lookup(f"nn.{activation}") if isinstance(activation, str) else activation
+    return found
 
 
 @exported("layers.Layer", "python.layers.base.Layer", "keras.layers.Layer")

@@ -89,9 +89,10 @@ def _stored_class(value: type) -> Any:
 
 def _stored_builtin(value: Any) -> Any:
     """Functions of torch, of Python's `math` and `operator`, by name."""
+    name = str(value.__name__)
     for module in _LIBRARIES:
-        if getattr(importlib.import_module(module), value.__name__, None) is value:
-            return importable, (module, value.__name__)
+        if getattr(importlib.import_module(module), name, None) is value:
+            return importable, (module, name)
     return NotImplemented
 
 

@@ -282,7 +282,8 @@ def proximal_adagrad(
 
 def _proximal(moved: Tensor, rate: Any, l1: float, l2: float) -> Tensor:
     shrunk = torch.sign(moved) * (moved.abs() - rate * l1).clamp_min(0) if l1 > 0 else moved
-    return shrunk / (1.0 + rate * l2)
+    found: Tensor = shrunk / (1.0 + rate * l2)
+    return found
 
 
 def on_rows(rule: Rule, rows: Tensor, variable: Tensor, gradient: Tensor, slots: Tensors, **settings: Any) -> None:
