@@ -271,9 +271,9 @@ def summaries(tf):
 
 def decoded(tf, session, data):
     if not tf.__version__.startswith("1.15.5") or not hasattr(tf.image, "decode_png"):
-        import io  # noqa: PLC0415
+        import io
 
-        from PIL import Image  # noqa: PLC0415
+        from PIL import Image
 
         found = np.asarray(Image.open(io.BytesIO(data)))
         return found if found.ndim == 3 else found[..., None]

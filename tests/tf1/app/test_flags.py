@@ -65,7 +65,7 @@ def test_command_lines(flags: FlagValues, words: list[str], values: dict[str, An
     ],
 )
 def test_wrong_command_lines(flags: FlagValues, words: list[str], message: str) -> None:
-    with pytest.raises(tf.flags.Error, match="(?s).*") as error:
+    with pytest.raises(tf.flags.Error) as error:
         flags(["program", *words])
     assert message in str(error.value)
 

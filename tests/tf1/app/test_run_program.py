@@ -36,7 +36,8 @@ def main(argv):
     x = tf.placeholder(tf.float32, [None, 2])
     with tf.Session() as session:
         print(session.run(tf.reduce_sum(x), {x: [[1, 2]] * FLAGS.count}), argv[1:], beside.VALUE, __name__)
-        print(os.path.basename(sys.argv[0]), os.path.basename(__file__), sys.path[0] == os.path.dirname(os.path.abspath(__file__)))
+        folder = os.path.dirname(os.path.abspath(__file__))
+        print(os.path.basename(sys.argv[0]), os.path.basename(__file__), sys.path[0] == folder)
         if FLAGS.count == 2:
             session.run(tf.reduce_sum(x), {x: [[1.0]]})
         if FLAGS.count == 3:

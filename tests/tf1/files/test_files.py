@@ -59,7 +59,7 @@ def test_errors(tmp_path: Path) -> None:
             call()
     with pytest.raises(tf.errors.AlreadyExistsError, match="overwrite=True"):
         tf.gfile.Copy(str(taken), str(taken))
-    with pytest.raises(tf.errors.AlreadyExistsError, match="gfile.MakeDirs"):
+    with pytest.raises(tf.errors.AlreadyExistsError, match=r"gfile\.MakeDirs"):
         tf.gfile.MkDir(str(tmp_path))
     with pytest.raises(tf.errors.FailedPreconditionError, match="a file is where a folder should be"):
         tf.gfile.MakeDirs(str(taken))
@@ -75,5 +75,5 @@ def test_records_are_framed_and_checked() -> None:
         damaged[place] ^= 1
         with pytest.raises(ValueError, match="file is damaged at byte 0"):
             list(read_records(io.BytesIO(bytes(damaged)), "file"))
-    with pytest.raises(ValueError, match="cut off|does not match"):
+    with pytest.raises(ValueError, match=r"cut off|does not match"):
         list(read_records(io.BytesIO(data[:-1]), "file"))

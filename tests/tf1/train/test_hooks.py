@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tf1_programs import numbers, training
 
 import throughtime.tf1 as tf
+from tf1_programs import numbers, training
 
 pytestmark = pytest.mark.covers("tf1")
 

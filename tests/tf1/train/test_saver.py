@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tf1_programs import named, trained_between, training
 
 import throughtime.tf1 as tf
+from tf1_programs import named, trained_between, training
 from throughtime.interop import TFCheckpoint
 
 pytestmark = pytest.mark.covers("tf1")

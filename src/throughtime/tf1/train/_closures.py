@@ -39,10 +39,8 @@ _ALLOWED = {
     "numpy._core.multiarray": {"_reconstruct", "scalar"},
     "numpy.core.multiarray": {"_reconstruct", "scalar"},
     "numpy._core.numeric": {"_frombuffer"},
-    "torch": {"device", "Size", "FloatStorage", "Tensor"},
-    "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
+    "torch": {"device", "Size"},
     "torch.utils.hooks": {"RemovableHandle"},
-    "torch.storage": {"_load_from_bytes", "UntypedStorage", "TypedStorage"},
 }
 
 # Modules whose functions kernels hold.
@@ -87,6 +85,25 @@ def _stored_class(value: type) -> Any:
     return _new_class, (type(value), value.__name__, value.__bases__, value.__module__), own, None, None, _set_all
 
 
+def _stored_tensor(value: torch.Tensor) -> Any:
+    """A tensor as its bytes; torch's own way could run code when it is read."""
+    if torch.nn.parameter.is_lazy(value):
+        return NotImplemented
+    data = b"" if value.is_meta else value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return restored_tensor, (data, value.dtype, list(value.shape), value.is_meta, isinstance(value, torch.nn.Parameter))
+
+
+def restored_tensor(
+    data: bytes, dtype: torch.dtype, shape: list[int], is_meta: bool, is_parameter: bool
+) -> torch.Tensor:
+    """What `_stored_tensor` stored."""
+    if is_meta or not data:
+        found = torch.empty(shape, dtype=dtype, device="meta" if is_meta else "cpu")
+    else:
+        found = torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    return torch.nn.Parameter(found, requires_grad=found.is_floating_point()) if is_parameter else found
+
+
 def _stored_builtin(value: Any) -> Any:
     """Functions of torch, of Python's `math` and `operator`, by name."""
     name = str(value.__name__)
@@ -117,6 +134,7 @@ _STORES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (types.MethodType, lambda value: (bound_method, (value.__self__, value.__func__.__name__))),
     (types.ModuleType, lambda value: (importable, (value.__name__, ""))),
     (torch.dtype, lambda value: (importable, ("torch", str(value).removeprefix("torch.")))),
+    (torch.Tensor, _stored_tensor),
     (type, _stored_class),
 )
 
