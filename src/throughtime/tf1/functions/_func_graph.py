@@ -95,6 +95,10 @@ class Function:
         self.outer = [outer for outer, _ in pairs]
         self.inner = [inner for _, inner in pairs]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Programs are generated code: they are made again.
+        return {**vars(self), "_programs": {}}
+
     @functools.cached_property
     def writes(self) -> list[Operation]:
         """Variables that the body assigns."""
