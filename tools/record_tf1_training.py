@@ -17,8 +17,30 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 GOLDENS = ROOT / "tests" / "tf1" / "goldens" / "training.npz"
 
 
+CHECKPOINTS = ROOT / "tests" / "tf1" / "goldens" / "checkpoint"
+
+
+def record_checkpoint(tf):
+    """Save a model after ten steps, and what its variables are after five more."""
+    from tf1_programs import named, trained_between, training  # noqa: PLC0415
+
+    tf.reset_default_graph()
+    x, train = training(tf)
+    CHECKPOINTS.mkdir(exist_ok=True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        trained_between(session, train, x, 0, 10)
+        tf.train.Saver().save(session, str(CHECKPOINTS / "model"), global_step=10, write_meta_graph=False)
+        trained_between(session, train, x, 10, 15)
+        np.savez_compressed(str(CHECKPOINTS / "after.npz"), **named(tf, session))
+    # The folder is known to the reader: paths are relative.
+    text = 'model_checkpoint_path: "model-10"\nall_model_checkpoint_paths: "model-10"\n'
+    (CHECKPOINTS / "checkpoint").write_text(text)
+
+
 def main(wanted):
     import tensorflow as tf  # noqa: PLC0415
+
     from tf1_layer_programs import PROGRAMS  # noqa: PLC0415
 
     tf.logging.set_verbosity(tf.logging.ERROR)
@@ -29,9 +51,11 @@ def main(wanted):
         tf.reset_default_graph()
         arrays = {key: value for key, value in arrays.items() if not key.startswith(name + "|")}
         found = program(tf)
-        arrays.update({"%s|%s" % (name, key): np.asarray(value) for key, value in found.items()})
+        arrays.update({f"{name}|{key}": np.asarray(value) for key, value in found.items()})
         print(name, len(found))
     np.savez_compressed(str(GOLDENS), **arrays)
+    if not wanted or "checkpoint" in wanted:
+        record_checkpoint(tf)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tf1_programs import PROGRAMS, cases, found, names, numbers, program  # noqa: F401
+
+from tf1_programs import PROGRAMS, cases, found, names, numbers, program
 
 
 def filled(tf, session):
@@ -186,7 +187,14 @@ METRICS = {
 def metric(tf, name, count, settings):
     """A measure over three batches, with and without weights."""
     arrays = {}
-    scores = name in {"auc", "mean", "mean_squared_error", "root_mean_squared_error", "mean_absolute_error", "mean_tensor"}
+    scores = name in {
+        "auc",
+        "mean",
+        "mean_squared_error",
+        "root_mean_squared_error",
+        "mean_absolute_error",
+        "mean_tensor",
+    }
     for weighted in (False, True):
         labels, predictions = (tf.placeholder(tf.float32, [6]) for _ in range(2))
         weights = tf.placeholder(tf.float32, [6]) if weighted else None
@@ -201,7 +209,7 @@ def metric(tf, name, count, settings):
                     feeds[predictions] = draws.randint(0, 2, 6)
                 if weighted:
                     feeds[weights] = draws.uniform(0, 1, 6)
-                key = "%s%d" % ("weighted" if weighted else "plain", seed)
+                key = "%s%d" % ("weighted" if weighted else "plain", seed)  # noqa: UP031
                 arrays[key + " update"] = session.run(update, feeds)
                 arrays[key] = session.run(value)
     arrays["names"] = names(tf.local_variables())
@@ -235,3 +243,6 @@ def optimize_loss(tf, settings):
 
 def halved(tf):
     return lambda rate, step: tf.train.exponential_decay(rate, step, 5, 0.5)
+
+
+__all__ = ["PROGRAMS"]

@@ -21,7 +21,7 @@ def cases(table):
 
     def register(function):
         for name, arguments in table.items():
-            PROGRAMS["%s.%s" % (function.__name__, name)] = _bound(function, arguments)
+            PROGRAMS[f"{function.__name__}.{name}"] = _bound(function, arguments)
         return function
 
     return register
@@ -42,7 +42,7 @@ def named(tf, session, variables=None):
 
 
 def names(variables):
-    return np.array(sorted("%s %s" % (each.op.name, each.shape.as_list()) for each in variables))
+    return np.array(sorted(f"{each.op.name} {each.shape.as_list()}" for each in variables))
 
 
 RATE = 0.1
@@ -102,7 +102,7 @@ def trained(tf, session, train, feeds, steps):
     for step in range(steps):
         session.run(train, feeds(step))
         if step in {0, 1, 9, steps - 1}:
-            arrays.update({"%s@%d" % item: value for item, value in _at(step, named(tf, session))})
+            arrays.update({"%s@%d" % item: value for item, value in _at(step, named(tf, session))})  # noqa: UP031
     return arrays
 
 
@@ -162,8 +162,8 @@ def adagrad_da(tf):
         train = optimizer.minimize(loss, global_step=steps)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            run = trained(tf, session, train, lambda step: {x: numbers(4, 3, seed=step)}, 50)  # noqa: B023
-            arrays.update({"%s %s" % (name, key): value for key, value in run.items()})
+            run = trained(tf, session, train, lambda step, x=x: {x: numbers(4, 3, seed=step)}, 50)
+            arrays.update({f"{name} {key}": value for key, value in run.items()})
     return arrays
 
 
@@ -175,7 +175,7 @@ def clipped_embedding(tf):
     loss = tf.reduce_sum(tf.square(tf.matmul(tf.nn.embedding_lookup(table, ids), kernel)))
     variables = tf.trainable_variables()
     gradients, norm = tf.clip_by_global_norm(tf.gradients(loss, variables), 0.5)
-    train = tf.train.MomentumOptimizer(RATE, 0.9).apply_gradients(zip(gradients, variables))
+    train = tf.train.MomentumOptimizer(RATE, 0.9).apply_gradients(zip(gradients, variables))  # noqa: B905
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         arrays = {"norm": session.run(norm)}
@@ -240,8 +240,70 @@ def moving_average(tf):
         for k in range(5):
             session.run(update)
             session.run(update_loss)
-            arrays["weights@%d" % k] = session.run(average.average(weights))
-            arrays["loss@%d" % k] = session.run(average.average(loss))
+            arrays["weights@%d" % k] = session.run(average.average(weights))  # noqa: UP031
+            arrays["loss@%d" % k] = session.run(average.average(loss))  # noqa: UP031
             session.run(tf.assign_add(step, 1))
     arrays["names"] = np.array([average.average_name(weights), average.average_name(loss), *sorted(restored)])
     return arrays
+
+
+@program
+def summaries(tf):
+    """The bytes of summaries."""
+    loss = tf.constant(0.25, name="value")
+    values = tf.constant(numbers(40) * 3)
+    tf.summary.scalar("loss", loss)
+    with tf.name_scope("inside"):
+        tf.summary.scalar("loss of it", loss)
+        tf.summary.histogram("weights", values)
+        tf.summary.histogram("nothing", tf.zeros([0]))
+    tf.summary.scalar("grouped", loss, family="family")
+    tf.summary.text("words", tf.constant(["one", "two"]))
+    merged = tf.summary.merge_all()
+    names = [each.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)] + [merged.name]
+    with tf.Session() as session:
+        found = tf.Summary.FromString(session.run(merged))
+    arrays = {"names": np.array(names)}
+    for place, value in enumerate(found.value):
+        arrays["value %d" % place] = np.frombuffer(value.SerializeToString(), np.uint8)  # noqa: UP031
+    return arrays
+
+
+def decoded(tf, session, data):
+    if not tf.__version__.startswith("1.15.5") or not hasattr(tf.image, "decode_png"):
+        import io
+
+        from PIL import Image
+
+        found = np.asarray(Image.open(io.BytesIO(data)))
+        return found if found.ndim == 3 else found[..., None]
+    return session.run(tf.image.decode_png(tf.constant(data)))
+
+
+@program
+def images(tf):
+    """Pixels of image summaries, before they are encoded: the brightest is 255, or zero is 127."""
+    arrays = {}
+    for name, values in {"positive": np.abs(numbers(1, 4, 3, 3)), "signed": numbers(2, 3, 5, 1)}.items():
+        found = tf.summary.image(name, tf.constant(values), max_outputs=1)
+        with tf.Session() as session:
+            value = tf.Summary.FromString(session.run(found)).value[0]
+            arrays[name] = decoded(tf, session, value.image.encoded_image_string)
+        arrays[name + " header"] = np.array([value.image.height, value.image.width, value.image.colorspace])
+        arrays[name + " tag"] = np.array(value.tag)
+    return arrays
+
+
+def training(tf):
+    """A model with Adam and a global step: input, training operation, variables."""
+    x = tf.placeholder(tf.float32, [4, 3])
+    kernel = tf.Variable(np.ones((3, 2), np.float32), name="a/kernel")
+    bias = tf.get_variable("bias", initializer=np.zeros(2, np.float32))
+    steps = tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, kernel) + bias - 0.5))
+    return x, tf.train.AdamOptimizer(0.1).minimize(loss, global_step=steps)
+
+
+def trained_between(session, train, x, first, last):
+    for step in range(first, last):
+        session.run(train, {x: numbers(4, 3, seed=step)})

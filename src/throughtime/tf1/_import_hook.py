@@ -69,14 +69,16 @@ class _Alias(Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Put our module in its place."""
-        sys.modules[module.__name__] = _counterpart(module.__name__)
+        sys.modules[module.__name__] = _counterpart(module)
 
 
-def _counterpart(name: str) -> types.ModuleType:
+def _counterpart(module: types.ModuleType) -> types.ModuleType:
+    """Our module for one that is being imported, or one that finds names by their last part."""
+    name = module.__name__
     ours = f"{ROOT}.{_inside(name)}".rstrip(".")
     known = sys.modules.get(ours)
-    if known is not None and not _inside(name).startswith(("python", "core")):
-        return known
+    if known not in {None, module} and not _inside(name).startswith(("python", "core")):
+        return sys.modules[ours]
     return _Internals(name)
 
 

@@ -95,7 +95,9 @@ def _compile(source: bytes | str, name: str, path: Path) -> types.CodeType:
         if _PYTHON_2.search(error.text or "") or "Missing parentheses" in str(error) or _tabs(error, text):
             fix = f"Convert it with `2to3 -w {path}` (Python 3.12 and older have it), then run it again."
             got = f"line {error.lineno}: {line}"
-            raise ProgramError(problem(f"{path} is written in Python 2", got=got, expected="Python 3", fix=fix)) from None
+            raise ProgramError(
+                problem(f"{path} is written in Python 2", got=got, expected="Python 3", fix=fix)
+            ) from None
         fix = "Correct the line."
         got = f"{error.msg} in line {error.lineno}: {line}"
         raise ProgramError(problem(f"{path} is not a Python program", got=got, expected="Python 3", fix=fix)) from None
@@ -161,4 +163,7 @@ def _strip(shown: Any) -> None:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith((_PACKAGE, "<tf1 program", "<frozen runpy>")) or f"{os.sep}site-packages{os.sep}torch{os.sep}" in file
+    return (
+        file.startswith((_PACKAGE, "<tf1 program", "<frozen runpy>"))
+        or f"{os.sep}site-packages{os.sep}torch{os.sep}" in file
+    )

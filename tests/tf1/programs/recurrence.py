@@ -270,3 +270,70 @@ def zero_states(tf):
         values = session.run([known, unknown], {batch: 3})
     return {"values": values, "shapes": shapes(known[0].c, known[1], unknown[0].h), "sizes": str(cell.state_size),
             "dtype": np.dtype(values[0][1].dtype).name}  # fmt: skip
+
+
+def highway(tf):
+    return _unrolled(tf, tf.contrib.rnn.HighwayWrapper(tf.nn.rnn_cell.GRUCell(3), couple_carry_transform_gates=False))
+
+
+def one_cell_in_every_layer(tf):
+    return _unrolled(tf, tf.nn.rnn_cell.MultiRNNCell([tf.nn.rnn_cell.GRUCell(3)] * 2))
+
+
+def steps_by_hand(tf):
+    x = tf.placeholder(tf.float32, [2, 4, 3])
+    cell = tf.nn.rnn_cell.BasicLSTMCell(5, state_is_tuple=True)
+    state, outputs = cell.zero_state(2, tf.float32), []
+    with tf.variable_scope("RNN"):
+        for step in range(4):
+            if step > 0:
+                tf.get_variable_scope().reuse_variables()
+            output, state = cell(x[:, step, :], state)
+            outputs.append(output)
+    joined = tf.reshape(tf.concat(outputs, 1), [-1, 5])
+    gradients = tf.gradients(tf.reduce_sum(joined), tf.trainable_variables())
+    with tf.Session() as session:
+        fill_variables(tf, session)
+        values = session.run([joined, state, gradients], {x: numbers(1, 2, 4, 3)})
+    return {"values": values, "names": names(tf.trainable_variables()), "shape": str(joined.shape)}
+
+
+def nested_inputs(tf):
+    class Own(tf.nn.rnn_cell.RNNCell):
+        state_size = 3
+        output_size = (3, 2)
+
+        def call(self, inputs, state):
+            first, second = inputs
+            w = tf.get_variable("w", [2, 3])
+            new = tf.tanh(first + tf.matmul(second, w) + state)
+            return (new, second * 2), new
+
+    a, b = tf.placeholder(tf.float32, [None, 4, 3]), tf.placeholder(tf.float32, [None, 4, 2])
+    outputs, state = tf.nn.dynamic_rnn(Own(), (a, b), [4, 1, 3], dtype=tf.float32)
+    gradients = tf.gradients(tf.reduce_sum(outputs[0]), [a, b])
+    with tf.Session() as session:
+        fill_variables(tf, session)
+        values = session.run([outputs, state, gradients], {a: numbers(1, 3, 4, 3), b: numbers(2, 3, 4, 2)})
+    return {"values": values, "names": names(tf.trainable_variables())}
+
+
+def loop_in_a_cell(tf):
+    class Own(tf.nn.rnn_cell.RNNCell):
+        state_size = 3
+        output_size = 3
+
+        def call(self, inputs, state):
+            w = tf.get_variable("w", [3, 3])
+            new = tf.while_loop(
+                lambda i, h: i < 2, lambda i, h: (i + 1, tf.tanh(tf.matmul(h, w) + inputs)), (0, state)
+            )[1]
+            return tf.cond(tf.reduce_sum(new) > 0, lambda: new, lambda: new * 2), new
+
+    x = tf.placeholder(tf.float32, [None, 4, 3])
+    outputs, state = tf.nn.dynamic_rnn(Own(), x, dtype=tf.float32)
+    gradients = tf.gradients(tf.reduce_sum(outputs), tf.trainable_variables())
+    with tf.Session() as session:
+        fill_variables(tf, session)
+        values = session.run([outputs, state, gradients], {x: numbers(1, 2, 4, 3)})
+    return {"values": values, "names": names(tf.trainable_variables())}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tf1_layer_programs import PROGRAMS
 
 import throughtime.tf1 as tf
+from tf1_layer_programs import PROGRAMS
 
 pytestmark = pytest.mark.covers("tf1")
 

@@ -16,9 +16,9 @@ def _definer(kind: str, parse: Callable[[Any], Any], flag_class: type[Flag] = Fl
     def define(
         name: Any = _UNSET,
         default: Any = _UNSET,
-        help: Any = None,
+        help: Any = None,  # noqa: A002
         flag_values: FlagValues = FLAGS,
-        **older: Any,  # noqa: A002
+        **older: Any,
     ) -> None:
         name = older.pop("flag_name", name)
         default = older.pop("default_value", default)

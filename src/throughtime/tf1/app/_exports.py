@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from throughtime.tf1 import protos
 from throughtime.tf1._namespace import export
 from throughtime.tf1.app import _define, _flag_types, _logging
@@ -91,8 +90,8 @@ for _place, _names in (("gfile", _FILES), ("python.platform.gfile", _FILES), ("i
 for _name in ("ConfigProto", "GPUOptions", "GraphOptions", "OptimizerOptions", "RunOptions", "RunMetadata"):
     export(_name, getattr(protos, _name))
 for _name in (
-    "Example Features Feature FeatureList FeatureLists BytesList FloatList Int64List SequenceExample SaverDef ClusterDef "
-    "JobDef"
+    "Example Features Feature FeatureList FeatureLists BytesList FloatList Int64List SequenceExample SaverDef "
+    "ClusterDef JobDef"
 ).split():
     export(f"train.{_name}", getattr(protos, _name))
 export("python.training.checkpoint_state_pb2.CheckpointState", protos.CheckpointState)

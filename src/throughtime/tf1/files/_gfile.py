@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from throughtime._errors import problem
 from throughtime.tf1._errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
@@ -19,14 +19,14 @@ def _not_found(path: Any) -> NotFoundError:
 
 
 class GFile:
-    """A file, opened at the first read or write.
+    r"""A file, opened at the first read or write.
 
     Modes are Python's: "r", "w", "a", with "b" for bytes and "+" for both.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/words.txt"
     >>> with GFile(path, "w") as file:
-    ...     file.write("one\\ntwo\\n")
+    ...     file.write("one\ntwo\n")
     >>> [line.strip() for line in GFile(path)]
     ['one', 'two']
     """
@@ -49,7 +49,7 @@ class GFile:
         if self._file is None:
             try:
                 encoding = None if "b" in self._mode else "utf-8"
-                self._file = Path(self._name).open(self._mode, encoding=encoding)
+                self._file = Path(self._name).open(self._mode, encoding=encoding)  # noqa: SIM115
             except FileNotFoundError:
                 raise _not_found(self._name) from None
         return self._file
@@ -118,7 +118,7 @@ class GFile:
             raise StopIteration
         return line
 
-    def __enter__(self) -> GFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,14 +149,14 @@ def is_directory(dirname: Any) -> bool:
 def glob_files(filename: Any) -> list[str]:
     """The paths that match one pattern, or one of several."""
     patterns = [filename] if isinstance(filename, str | os.PathLike) else list(filename)
-    return [path for pattern in patterns for path in sorted(glob.glob(os.fspath(pattern)))]
+    return [path for pattern in patterns for path in sorted(glob.glob(os.fspath(pattern)))]  # noqa: PTH207
 
 
 def list_directory(dirname: Any) -> list[str]:
     """The names in a folder."""
     if not is_directory(dirname):
         raise _not_found(dirname)
-    return os.listdir(dirname)
+    return os.listdir(dirname)  # noqa: PTH208
 
 
 def make_folder(dirname: Any) -> None:
@@ -238,8 +238,3 @@ def _check_free(path: Any, overwrite: bool) -> None:
 
 class FastGFile(GFile):
     """The same as `GFile`."""
-
-
-def join(path: Any, *paths: Any) -> str:
-    """Join parts of a path."""
-    return str(os.path.join(path, *paths))  # noqa: PTH118 - a URL-like prefix stays what it is

@@ -95,6 +95,10 @@ class Function:
         self.outer = [outer for outer, _ in pairs]
         self.inner = [inner for _, inner in pairs]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Programs are generated code: they are made again.
+        return {**vars(self), "_programs": {}}
+
     @functools.cached_property
     def writes(self) -> list[Operation]:
         """Variables that the body assigns."""
@@ -123,7 +127,13 @@ class Function:
             captures = list(captures)
             for place, variable in self._rereads:
                 captures[place] = state.values.get(variable, captures[place])
-        return self.program(None if state is None else state.device)(state, *captures, *arguments)
+        program = self.program(None if state is None else state.device)
+        if not program.records or torch.is_grad_enabled():
+            return program(state, *captures, *arguments)
+        # The body differentiates by itself; around it nothing does.
+        with torch.enable_grad():
+            found = program(state, *captures, *arguments)
+        return [value.detach() if isinstance(value, torch.Tensor) else value for value in found]
 
 
 Spec = tuple[DType, TensorShape]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from throughtime.tf1.graph._collections import GraphKeys
 from throughtime.tf1.graph._dtypes import DType
 from throughtime.tf1.graph._names import Names
 from throughtime.tf1.graph._operation import Operation, Tensor
+from throughtime.tf1.graph._shape_cache import infer_once
 from throughtime.tf1.graph._shape_inference import Inferred, ShapeRule, infer
 from throughtime.tf1.graph._shapes import TensorShape, as_shape
 from throughtime.tf1.graph._user_line import user_line
@@ -36,7 +37,8 @@ class ControlScope:
 class Graph:
     """A graph of operations.
 
-    `version` counts changes: a plan made for one version serves as long as it stands.
+    `version` counts operations that were added, `edits` changes of those that are there: plans of a session serve until
+    the next edit.
     """
 
     building_function = False
@@ -46,6 +48,7 @@ class Graph:
         self.collections: dict[Any, list[Any]] = {}
         self.seed: int | None = None
         self.version = 0
+        self.edits = 0
         self.skipped_ids = 0
         self.finalized = False
         self.control: list[ControlScope] = []
@@ -342,6 +345,7 @@ def create_op(
     differentiable: bool = True,
     mutates: Operation | None = None,
     attrs: dict[str, Any] | None = None,
+    probe_key: Hashable | None = None,
 ) -> Operation:
     """Make an operation in the default graph: the only place that makes one.
 
@@ -358,6 +362,7 @@ def create_op(
         differentiable: Whether gradients pass through.
         mutates: The variable's operation that this one writes.
         attrs: Static arguments, for programs that ask `op.get_attr`.
+        probe_key: What the results of probes depend on besides the inputs, to find them again.
     """
     graph = get_default_graph()
     taken = [graph.capture(tensor) for tensor in inputs]
@@ -366,9 +371,8 @@ def create_op(
     op.line = user_line()
     op.device = _device_name(graph, op)
     op.control_inputs = [one for scope in graph.control for one in scope.needed_by(op)]
-    op.outputs = [
-        Tensor(op, place, *found) for place, found in enumerate(_infer_outputs(op, dtypes, shapes, shape_rule))
-    ]
+    inferred = infer_once(probe_key, op, lambda: _infer_outputs(op, dtypes, shapes, shape_rule))
+    op.outputs = [Tensor(op, place, *found) for place, found in enumerate(inferred)]
     graph.add(op)
     if op_type in graph.gradient_overrides:
         override_gradient(op, graph.gradient_overrides[op_type])

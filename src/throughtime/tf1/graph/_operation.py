@@ -81,7 +81,7 @@ class Operation:
 
     def _add_control_input(self, op: Operation) -> None:
         self.control_inputs.append(op)
-        self.graph.version += 1
+        self.graph.edits += 1
 
     def _add_control_inputs(self, ops: Sequence[Operation]) -> None:
         for op in ops:

@@ -7,6 +7,7 @@ operation by the line number.
 
 from __future__ import annotations
 
+import ast
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -36,6 +37,13 @@ class Program:
     source: str
     random: bool = False
 
+    def __reduce__(self) -> Any:
+        """A saved program is its source and the kernels that it names."""
+        hidden = {"__builtins__", "run"}
+        scope = {name: value for name, value in self.function.__globals__.items() if name not in hidden}
+        rest = {name: value for name, value in vars(self).items() if name not in {"function", "file"}}
+        return _rebuilt, (scope, rest)
+
     def __call__(self, state: Any, *inputs: Any) -> list[Any]:
         """Run; errors name the operation and the user's line."""
         try:
@@ -52,6 +60,22 @@ class Program:
                 return self.lines.get(trace.tb_lineno)
             trace = trace.tb_next
         return None
+
+
+_STATEMENTS = (ast.Module, ast.FunctionDef, ast.arguments, ast.arg, ast.Assign, ast.Expr, ast.Delete, ast.Return)
+_VALUES = (ast.Call, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Store, ast.Del)
+
+
+def _rebuilt(scope: dict[str, Any], rest: dict[str, Any]) -> Program:
+    """A program that was saved; its source consists of calls of the kernels in `scope`, and of nothing else."""
+    file = f"<tf1 program {next(_NUMBERS)}>"
+    tree = ast.parse(rest["source"], file)
+    if not all(isinstance(node, _STATEMENTS + _VALUES) for node in ast.walk(tree)):
+        raise ValueError("the saved program has other statements than calls of kernels; save the graph again")
+    # No built-in function is within reach.
+    scope["__builtins__"] = {}
+    exec(compile(tree, file, "exec"), scope)
+    return Program(function=scope["run"], file=file, **rest)
 
 
 def described(error: Exception, op: Operation) -> Exception:
@@ -139,6 +163,10 @@ class _Writer:
         self.text: list[str] = []
         self.lines: dict[int, Operation] = {}
         self.dirty: dict[Operation, set[Tensor]] = {}
+        # How often each variable has been written, which of its values an operation took, and where each value is.
+        self.versions: dict[Operation, int] = {}
+        self.taken: dict[Operation, dict[Operation, int]] = {}
+        self.values: dict[tuple[Operation, int], str] = {}
         self.gradients = [op for op in order if op.type == GRADIENTS]
         self.watched = {tensor for op in self.gradients for tensor in op.attrs["xs_of"](op)}
         self.last_use = self._last_uses()
@@ -175,20 +203,52 @@ class _Writer:
         if op.type == "Const" and not any(tensor in self.slots for tensor in op.outputs):
             self._constant(op)
             return
-        self._refresh(op.inputs)
+        if op.type != GRADIENTS:
+            self._refresh(op.inputs)
+            variables = [variable for variable in map(variable_of, op.inputs) if variable is not None]
+            self.taken[op] = {variable: self.versions.get(variable, 0) for variable in variables}
         kernel = f"k{op.number}"
         while kernel in self.scope:
             kernel += "_"
         self.scope[kernel] = self._kernel(op)
-        arguments = [*(["state"] if op.stateful else []), *(self.slots[tensor] for tensor in op.inputs)]
+        arguments = [*(["state"] if op.stateful else []), *self._arguments(op)]
         self._line(f"{self._targets(op)}{kernel}({', '.join(arguments)})", op)
         for tensor in op.outputs:
             self._watch(tensor)
-        for variable in written_by(op):
-            self.dirty[variable] = {tensor for tensor in self.slots if variable_of(tensor) is variable}
+        self._mark_written(written_by(op))
         dead = [self.slots[tensor] for tensor in self.last_use.get(op, ())]
         if dead:
             self.text.append(f"    del {', '.join(dead)}")
+
+    def _mark_written(self, variables: Sequence[Operation]) -> None:
+        """Note that values of variables which were read before are old now."""
+        if not variables:
+            return
+        for variable in variables:
+            version = self.versions.get(variable, 0)
+            if (variable, version) not in self.values and variable.outputs[0] in self.slots:
+                self.values[variable, version] = self.slots[variable.outputs[0]]
+            self.versions[variable] = version + 1
+            self.dirty[variable] = set()
+        for tensor in self.slots:
+            found = variable_of(tensor)
+            if found is not None and found in self.dirty:
+                self.dirty[found].add(tensor)
+
+    def _arguments(self, op: Operation) -> list[str]:
+        """What an operation takes; a gradient by a variable takes the value that its own results derive from."""
+        slots = [self.slots[tensor] for tensor in op.inputs]
+        if op.type != GRADIENTS or not self.versions:
+            return slots
+        sources = op.attrs["xs_of"](op)
+        before = _before([tensor for tensor in op.inputs if tensor not in sources])
+        for place, tensor in enumerate(op.inputs):
+            variable = variable_of(tensor)
+            if variable in self.versions and tensor in sources:
+                versions = [self.taken[one][variable] for one in before if variable in self.taken.get(one, ())]
+                found = self.values.get((variable, max(versions, default=self.versions[variable])))
+                slots[place] = found or slots[place]
+        return slots
 
     def _kernel(self, op: Operation) -> Callable[..., Any]:
         if op.type != GRADIENTS:
@@ -238,9 +298,22 @@ class _Writer:
             if variable is None or tensor not in self.dirty.get(variable, ()):
                 continue
             self.dirty[variable].discard(tensor)
+            slot = f"v{next(self.numbers)}"
+            self._line(f"{slot} = {self._current(variable)}", variable)
+            self.slots[tensor] = slot
+
+    def _current(self, variable: Operation) -> str:
+        """Where the value of a variable is that was written last; read once, and watched if a gradient needs it."""
+        key = variable, self.versions[variable]
+        if key not in self.values:
+            self.values[key] = f"v{next(self.numbers)}"
             reader = f"r{variable.number}"
             self.scope[reader] = variable.kernel
-            self._line(f"{self.slots[tensor]} = {reader}(state)", variable)
+            self._line(f"{self.values[key]} = {reader}(state)", variable)
+            if variable.outputs[0] in self.watched:
+                self.scope["watch"] = _watch
+                self._line(f"{self.values[key]} = watch({self.values[key]})", variable)
+        return self.values[key]
 
     def _watch(self, tensor: Tensor) -> None:
         if tensor in self.watched:
@@ -256,6 +329,18 @@ class _Writer:
 def _watch(value: torch.Tensor) -> torch.Tensor:
     """`value` as something to differentiate by."""
     return value if value.requires_grad else value.detach().requires_grad_()
+
+
+def _before(tensors: Sequence[Tensor]) -> set[Operation]:
+    """All operations that tensors derive from."""
+    seen: set[Operation] = set()
+    stack = [tensor.op for tensor in tensors]
+    while stack:
+        op = stack.pop()
+        if op not in seen:
+            seen.add(op)
+            stack.extend(tensor.op for tensor in op.inputs)
+    return seen
 
 
 def _differentiated(op: Operation, later: list[Operation]) -> bool:

@@ -25,9 +25,10 @@ def snake_case(name: str) -> str:
 
 def activation_of(activation: Any) -> Callable[[Any], Any] | None:
     """An activation that is given as a function, by its name, or not at all."""
-    if isinstance(activation, str):
-        return None if activation == "linear" else lookup(f"nn.{activation}")  # type: ignore[no-any-return]
-    return activation  # type: ignore[no-any-return]
+    if activation == "linear":
+        return None
+    found: Callable[[Any], Any] | None = lookup(f"nn.{activation}") if isinstance(activation, str) else activation
+    return found
 
 
 @exported("layers.Layer", "python.layers.base.Layer", "keras.layers.Layer")
@@ -75,7 +76,9 @@ class Layer:
     def scope_name(self) -> str:
         """The name of the layer's variable scope."""
         if self._scope is None:
-            raise ValueError(f'No name available for layer scope because the layer "{self.name}" has not been used yet.')
+            raise ValueError(
+                f'No name available for layer scope because the layer "{self.name}" has not been used yet.'
+            )
         return self._scope.name
 
     @property
@@ -247,7 +250,15 @@ def _shapes(inputs: Any) -> Any:
 class InputSpec:
     """What a layer takes; recorded only."""
 
-    def __init__(self, dtype: Any = None, shape: Any = None, ndim: Any = None, max_ndim: Any = None, min_ndim: Any = None, axes: Any = None) -> None:
+    def __init__(
+        self,
+        dtype: Any = None,
+        shape: Any = None,
+        ndim: Any = None,
+        max_ndim: Any = None,
+        min_ndim: Any = None,
+        axes: Any = None,
+    ) -> None:
         self.dtype, self.shape, self.ndim, self.axes = dtype, shape, ndim, axes or {}
         self.max_ndim, self.min_ndim = max_ndim, min_ndim
 

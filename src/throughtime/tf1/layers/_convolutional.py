@@ -126,7 +126,17 @@ class Conv3D(_Convolution):
 class Conv2DTranspose(_Convolution):
     """The gradient of a convolution by its input, as a layer."""
 
-    def __init__(self, filters: int, kernel_size: Any, strides: Any = (1, 1), padding: str = "valid", data_format: str = "channels_last", activation: Any = None, *args: Any, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Any,
+        strides: Any = (1, 1),
+        padding: str = "valid",
+        data_format: str = "channels_last",
+        activation: Any = None,
+        *args: Any,
+        **options: Any,
+    ) -> None:
         super().__init__(filters, kernel_size, strides, padding, data_format, 1, activation, *args, **options)
 
     def _kernel_shape(self, channels: int) -> list[int]:
@@ -134,7 +144,9 @@ class Conv2DTranspose(_Convolution):
 
     def _convolve(self, inputs: Any) -> Any:
         static, dynamic = inputs.shape.as_list(), lookup("shape")(inputs)
-        sizes = [self._length(dynamic[axis + 1] if static[axis + 1] is None else static[axis + 1], axis) for axis in (0, 1)]
+        sizes = [
+            self._length(dynamic[axis + 1] if static[axis + 1] is None else static[axis + 1], axis) for axis in (0, 1)
+        ]
         batch = dynamic[0] if static[0] is None else static[0]
         shape = lookup("stack")([batch, *sizes, self.filters])
         outputs = lookup("nn.conv2d_transpose")(
@@ -153,9 +165,29 @@ class Conv2DTranspose(_Convolution):
 class SeparableConv2D(_Convolution):
     """A convolution of each channel on its own, then one across channels."""
 
-    def __init__(self, filters: int, kernel_size: Any, strides: Any = (1, 1), padding: str = "valid", data_format: str = "channels_last", dilation_rate: Any = (1, 1), depth_multiplier: int = 1, activation: Any = None, use_bias: bool = True, depthwise_initializer: Any = None, pointwise_initializer: Any = None, bias_initializer: Any = None, depthwise_regularizer: Any = None, pointwise_regularizer: Any = None, bias_regularizer: Any = None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Any,
+        strides: Any = (1, 1),
+        padding: str = "valid",
+        data_format: str = "channels_last",
+        dilation_rate: Any = (1, 1),
+        depth_multiplier: int = 1,
+        activation: Any = None,
+        use_bias: bool = True,
+        depthwise_initializer: Any = None,
+        pointwise_initializer: Any = None,
+        bias_initializer: Any = None,
+        depthwise_regularizer: Any = None,
+        pointwise_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        **options: Any,
+    ) -> None:
         options.update(bias_initializer=bias_initializer, bias_regularizer=bias_regularizer)
-        super().__init__(filters, kernel_size, strides, padding, data_format, dilation_rate, activation, use_bias, **options)
+        super().__init__(
+            filters, kernel_size, strides, padding, data_format, dilation_rate, activation, use_bias, **options
+        )
         self.depth_multiplier = depth_multiplier
         self._depthwise = (depthwise_initializer, depthwise_regularizer)
         self._pointwise = (pointwise_initializer, pointwise_regularizer)
@@ -191,7 +223,8 @@ def functional(layer_class: type[Layer]) -> Callable[..., Any]:
 
     def apply(inputs: Any, *args: Any, **arguments: Any) -> Any:
         name, reuse = arguments.pop("name", None), arguments.pop("reuse", None)
-        return layer_class(*args, name=name, _scope=name, _reuse=reuse, **arguments)(inputs)
+        options = {**arguments, "name": name, "_scope": name, "_reuse": reuse}
+        return layer_class(*args, **options)(inputs)
 
     apply.__doc__ = layer_class.__doc__
     return apply

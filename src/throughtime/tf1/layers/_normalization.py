@@ -17,7 +17,14 @@ from throughtime.tf1.train._moving_average import assign_average
 
 
 def batch_normalized(
-    inputs: Any, gamma: Any, beta: Any, mean: Any, variance: Any, training: Any, epsilon: float, axis: int,
+    inputs: Any,
+    gamma: Any,
+    beta: Any,
+    mean: Any,
+    variance: Any,
+    training: Any,
+    epsilon: float,
+    axis: int,
     unbiased_ranks: tuple[int, ...] = (4,),
 ) -> tuple[Any, Any, Any]:
     """Normalised inputs, and the mean and variance for the moving averages.
@@ -104,7 +111,9 @@ class BatchNormalization(Layer):
         """Make scale, offset and averages."""
         size = input_shape.as_list()[self.axis]
         if size is None:
-            raise ValueError(f"There are undefined dimensions in the input axis {self.axis}: {input_shape}. Set the shape.")
+            raise ValueError(
+                f"There are undefined dimensions in the input axis {self.axis}: {input_shape}. Set the shape."
+            )
         if self.scale:
             self.gamma = self._weight("gamma", size)
         if self.center:

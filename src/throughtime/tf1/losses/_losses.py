@@ -45,7 +45,10 @@ def absolute_difference(
     reduction: str = _MEAN,
 ) -> Any:  # fmt: skip
     """`|predictions - labels|`."""
-    kernel = lambda labels, predictions: (predictions - labels).abs()  # noqa: E731
+
+    def kernel(labels: Tensor, predictions: Tensor) -> Tensor:
+        return (predictions - labels).abs()
+
     return _weighted(kernel, "absolute_difference", labels, predictions, weights, scope, loss_collection, reduction)
 
 
@@ -55,7 +58,10 @@ def mean_squared_error(
     reduction: str = _MEAN,
 ) -> Any:  # fmt: skip
     """`(predictions - labels)^2`."""
-    kernel = lambda labels, predictions: (predictions - labels).square()  # noqa: E731
+
+    def kernel(labels: Tensor, predictions: Tensor) -> Tensor:
+        return (predictions - labels).square()
+
     return _weighted(kernel, "mean_squared_error", labels, predictions, weights, scope, loss_collection, reduction)
 
 
@@ -93,7 +99,10 @@ def hinge_loss(
     reduction: str = _MEAN,
 ) -> Any:  # fmt: skip
     """`max(0, 1 - label * logit)` with labels of 0 and 1 as -1 and 1."""
-    kernel = lambda labels, logits: torch.relu(1 - (2 * labels - 1) * logits)  # noqa: E731
+
+    def kernel(labels: Tensor, logits: Tensor) -> Tensor:
+        return torch.relu(1 - (2 * labels - 1) * logits)
+
     return _weighted(kernel, "hinge_loss", labels, logits, weights, scope, loss_collection, reduction)
 
 
@@ -106,7 +115,10 @@ def cosine_distance(
     place = dim if axis is None else axis
     if place is None:
         raise ValueError("You must specify 'axis'.")
-    kernel = lambda labels, predictions: 1 - (predictions * labels).sum(place, keepdim=True)  # noqa: E731
+
+    def kernel(labels: Tensor, predictions: Tensor) -> Tensor:
+        return 1 - (predictions * labels).sum(place, keepdim=True)
+
     return _weighted(kernel, "cosine_distance_loss", labels, predictions, weights, scope, loss_collection, reduction)
 
 

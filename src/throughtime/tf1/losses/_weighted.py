@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,8 +84,8 @@ def _reduced(values: torch.Tensor, weights: torch.Tensor, reduction: str) -> tor
     if reduction == Reduction.SUM:
         return total
     spread = weights.expand_as(weighted)
-    counts = {
-        Reduction.MEAN: lambda: spread.sum(),
+    counts: dict[str, Callable[[], torch.Tensor]] = {
+        Reduction.MEAN: spread.sum,
         Reduction.SUM_OVER_BATCH_SIZE: lambda: total.new_tensor(float(weighted.numel())),
         Reduction.SUM_BY_NONZERO_WEIGHTS: lambda: (spread != 0).sum().to(total.dtype),
     }
@@ -126,7 +127,7 @@ def get_regularization_losses(scope: str | None = None) -> list[Any]:
 def get_regularization_loss(scope: str | None = None, name: str = "total_regularization_loss") -> Tensor:
     """The sum of the losses of regularisers."""
     found = get_regularization_losses(scope)
-    return lookup("add_n")(found, name=name) if found else constant(0.0)  # type: ignore[no-any-return]
+    return lookup("add_n")(found, name=name) if found else constant(0.0)
 
 
 @exported("losses.get_total_loss", "contrib.losses.get_total_loss")

@@ -92,7 +92,9 @@ def auc(
     if curve not in {"ROC", "PR"}:
         raise ValueError(f"curve must be either ROC or PR, {curve} unknown")
     if summation_method != "trapezoidal" or thresholds is not None:
-        raise NotImplementedError("metrics.auc: got another summation or thresholds, expected the defaults. Leave them out.")
+        raise NotImplementedError(
+            "metrics.auc: got another summation or thresholds, expected the defaults. Leave them out."
+        )
     limits = _thresholds(num_thresholds)
 
     def increments(labels: Tensor, predictions: Tensor, *weights: Tensor) -> list[Tensor]:
@@ -110,7 +112,7 @@ def auc(
             x, y = recalls, (tp + epsilon) / (tp + fp + epsilon)
         return ((x[:-1] - x[1:]) * (y[:-1] + y[1:]) / 2).sum()
 
-    sizes = {kind: (num_thresholds,) for kind in _ORDER}
+    sizes = dict.fromkeys(_ORDER, (num_thresholds,))
     inputs = [labels, predictions, *([] if weights is None else [weights])]
     return streaming(name, "auc", sizes, inputs, increments, result, metrics_collections, updates_collections)
 
@@ -124,7 +126,18 @@ def recall_at_k(
     updates_collections: Any = None, name: Any = None,
 ) -> Any:  # fmt: skip
     """How many of the labels are among the `k` highest scores."""
-    return _at_k(f"recall_at_{k}", "false_negatives", labels, predictions, k, class_id, weights, name, metrics_collections, updates_collections)
+    return _at_k(
+        f"recall_at_{k}",
+        "false_negatives",
+        labels,
+        predictions,
+        k,
+        class_id,
+        weights,
+        name,
+        metrics_collections,
+        updates_collections,
+    )
 
 
 @exported("metrics.precision_at_k", "metrics.sparse_precision_at_k")
@@ -133,10 +146,31 @@ def precision_at_k(
     updates_collections: Any = None, name: Any = None,
 ) -> Any:  # fmt: skip
     """How many of the `k` highest scores are labels."""
-    return _at_k(f"precision_at_{k}", "false_positives", labels, predictions, k, class_id, weights, name, metrics_collections, updates_collections)
+    return _at_k(
+        f"precision_at_{k}",
+        "false_positives",
+        labels,
+        predictions,
+        k,
+        class_id,
+        weights,
+        name,
+        metrics_collections,
+        updates_collections,
+    )
 
 
-def _at_k(default: str, wrong: str, labels: Any, predictions: Any, k: int, class_id: Any, weights: Any, name: Any, *collections: Any) -> Any:  # fmt: skip
+def _at_k(
+    default: str,
+    wrong: str,
+    labels: Any,
+    predictions: Any,
+    k: int,
+    class_id: Any,
+    weights: Any,
+    name: Any,
+    *collections: Any,
+) -> Any:
     if class_id is not None or weights is not None:
         raise NotImplementedError(f"{default}: got class_id or weights, expected none. Leave them out.")
 
@@ -152,5 +186,3 @@ def _at_k(default: str, wrong: str, labels: Any, predictions: Any, k: int, class
 
     sizes: dict[str, Any] = {"true_positive_at_k": (), f"{wrong.removesuffix('s')}_at_k": ()}
     return streaming(name, default, sizes, [labels, predictions], increments, result, *collections)
-
-

@@ -106,8 +106,13 @@ def percentage_below(
     updates_collections: Any = None, name: Any = None,
 ) -> Any:  # fmt: skip
     """How often values are below a threshold."""
-    kernel = lambda values: values < threshold  # noqa: E731
-    return _mean_of(kernel, "percentage_below_threshold", [values], weights, name, metrics_collections, updates_collections)
+
+    def kernel(values: Tensor) -> Tensor:
+        return values < threshold
+
+    return _mean_of(
+        kernel, "percentage_below_threshold", [values], weights, name, metrics_collections, updates_collections
+    )
 
 
 @exported("metrics.mean_tensor")

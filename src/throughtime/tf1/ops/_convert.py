@@ -153,13 +153,20 @@ def _python_dtype(array: np.ndarray[Any, Any]) -> DType:
 
 
 def _strings(array: np.ndarray[Any, Any], value: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-    if any(not isinstance(item, str | bytes) for item in array.astype(object).flat):
-        wrong = next(item for item in array.astype(object).flat if not isinstance(item, str | bytes))
+    wrong = next((item for item in _leaves(array, value) if not isinstance(item, str | bytes)), None)
+    if wrong is not None:
         raise TypeError(f"Failed to convert object of type {type(value).__name__} to Tensor. Contents: {wrong!r}.")
     if dtype is not None and dtype != string:
         _refuse(value, dtype)
     items = [item.encode() if isinstance(item, str) else bytes(item) for item in array.astype(object).flat]
     return np.array([*items, None], object)[:-1].reshape(array.shape)
+
+
+def _leaves(array: np.ndarray[Any, Any], value: Any) -> list[Any]:
+    """The items as they were given: numpy makes strings of numbers next to strings."""
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _leaves(np.asarray(item), item)]
+    return list(array.astype(object).flat)
 
 
 def torch_value(array: np.ndarray[Any, Any], dtype: DType) -> Any:

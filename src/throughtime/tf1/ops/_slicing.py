@@ -26,11 +26,27 @@ def get_item(tensor: Any, key: Any, name: str | None = None) -> Tensor:
         return _taken(value, [_filled(one, indices) for one in template])
 
     kernel.takes_strings = True  # type: ignore[attr-defined]
-    op = create_op("StridedSlice", kernel, inputs, name=name or "strided_slice")
+    op = create_op("StridedSlice", kernel, inputs, name=name or "strided_slice", probe_key=_key(template))
     # TensorFlow makes constants of where a slice begins, ends, and of its steps.
     get_default_graph().skip_ids(3)
     op.outputs[0]._shape = _forget_clipped(tensor.shape, template, op.outputs[0].shape)
     return op.outputs[0]
+
+
+def _key(template: list[Any]) -> Any:
+    """The template as a part of the key by which results of probes are found again."""
+    parts = [tuple(getattr(one, part) for part in _PARTS) if isinstance(one, slice) else one for one in template]
+    return (
+        None if any(isinstance(one, tuple) and any(map(_is_input, one)) for one in parts) else (get_item, _plain(parts))
+    )
+
+
+def _is_input(value: Any) -> bool:
+    return isinstance(value, _Input)
+
+
+def _plain(parts: list[Any]) -> tuple[Any, ...]:
+    return tuple("input" if isinstance(one, _Input) else one for one in parts)
 
 
 class _Input:

@@ -15,13 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from throughtime.tf1._namespace import export
 from throughtime.tf1.graph._dtypes import DType, as_dtype
 from throughtime.tf1.graph._graph import create_op, get_default_graph
 from throughtime.tf1.graph._operation import Tensor as GraphTensor
+from throughtime.tf1.graph._shape_cache import probe_key
 from throughtime.tf1.graph._shape_inference import SHAPE_FALLBACK, ShapeRule
+from throughtime.tf1.graph._shapes import TensorShape
 from throughtime.tf1.ops._convert import constant_value, convert_to_tensor, is_tensor
 from throughtime.tf1.ops._operation_counts import uncounted_operations
 
@@ -214,6 +217,8 @@ def _check_same_dtype(entry: Entry, converted: dict[str, Any]) -> None:
 
 def static_or_tensor(value: Any) -> Any:
     """A static argument; a tensor of known value becomes that value, a list with tensors becomes one tensor."""
+    if isinstance(value, TensorShape) and value.is_fully_defined():
+        return static_sizes(value)
     if not is_tensor(value):
         if not isinstance(value, list | tuple) or not any(
             is_tensor(one) or isinstance(one, list | tuple) for one in value
@@ -244,6 +249,7 @@ def make_node(entry: Entry, arguments: dict[str, Any], name: str) -> Any:
         stateful=entry.stateful,
         differentiable=entry.differentiable,
         attrs=_attributes(entry, arguments),
+        probe_key=probe_key(entry.kernel, arguments, lambda value: isinstance(value, GraphTensor)),
     )
     return op.outputs[0] if len(op.outputs) == 1 else op.outputs or op
 
@@ -310,4 +316,15 @@ def ints(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, list | tuple):
         return [ints(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int64).tolist()
+    if isinstance(value, TensorShape):
+        return static_sizes(value)
     return value if value is None else int(value)
+
+
+def static_sizes(shape: TensorShape) -> list[int]:
+    """The sizes of a shape that is known as a whole."""
+    if not shape.is_fully_defined():
+        raise ValueError(f"Cannot convert a partially known TensorShape to a Tensor: {shape}; use tf.shape")
+    return [size or 0 for size in shape.as_list()]

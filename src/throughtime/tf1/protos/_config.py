@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from throughtime.tf1.protos._message import Field, Message
 
-_Fields = ClassVar[dict[str, Field]]
+Fields = dict[str, Field]
 
 
 class GPUOptions(Message):
@@ -18,14 +18,14 @@ class GPUOptions(Message):
     class Experimental(Message):
         """Settings that may change."""
 
-        FIELDS: _Fields = {
+        FIELDS: ClassVar[Fields] = {
             "use_unified_memory": Field(2, "bool"),
             "num_dev_to_dev_copy_streams": Field(3, "int32"),
             "collective_ring_order": Field(4, "string"),
             "timestamped_allocator": Field(5, "bool"),
         }
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "per_process_gpu_memory_fraction": Field(1, "double"),
         "allocator_type": Field(2, "string"),
         "deferred_deletion_bytes": Field(3, "int64"),
@@ -43,7 +43,7 @@ class OptimizerOptions(Message):
 
     L1, L0 = 0, -1
     DEFAULT, OFF, ON_1, ON_2 = 0, -1, 1, 2
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "do_common_subexpression_elimination": Field(1, "bool"),
         "do_constant_folding": Field(2, "bool"),
         "opt_level": Field(3, "enum"),
@@ -59,7 +59,7 @@ class RewriterConfig(Message):
     DEFAULT, ON, OFF, AGGRESSIVE = range(4)
     DEFAULT_NUM_ITERS, ONE, TWO = range(3)
     DEFAULT_MEM_OPT, NO_MEM_OPT, MANUAL, HEURISTICS, SWAPPING_HEURISTICS, RECOMPUTATION_HEURISTICS = range(6)
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "layout_optimizer": Field(1, "enum"),
         "disable_model_pruning": Field(2, "bool"),
         "constant_folding": Field(3, "enum"),
@@ -88,7 +88,7 @@ class RewriterConfig(Message):
 class GraphOptions(Message):
     """Settings of the graph."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "enable_recv_scheduling": Field(2, "bool"),
         "optimizer_options": Field(3, OptimizerOptions),
         "build_cost_model": Field(4, "int64"),
@@ -104,13 +104,13 @@ class GraphOptions(Message):
 class ThreadPoolOptionProto(Message):
     """A pool of threads."""
 
-    FIELDS: _Fields = {"num_threads": Field(1, "int32"), "global_name": Field(2, "string")}
+    FIELDS: ClassVar[Fields] = {"num_threads": Field(1, "int32"), "global_name": Field(2, "string")}
 
 
 class RPCOptions(Message):
     """Settings of remote calls."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "use_rpc_for_inprocess_master": Field(1, "bool"),
         "compression_algorithm": Field(2, "string"),
         "compression_level": Field(3, "int32"),
@@ -120,13 +120,13 @@ class RPCOptions(Message):
 class JobDef(Message):
     """The tasks of a job of a cluster."""
 
-    FIELDS: _Fields = {"name": Field(1, "string"), "tasks": Field(2, "string", keys="int32")}
+    FIELDS: ClassVar[Fields] = {"name": Field(1, "string"), "tasks": Field(2, "string", keys="int32")}
 
 
 class ClusterDef(Message):
     """The jobs of a cluster."""
 
-    FIELDS: _Fields = {"job": Field(1, JobDef, True)}
+    FIELDS: ClassVar[Fields] = {"job": Field(1, JobDef, True)}
 
 
 class ConfigProto(Message):
@@ -145,7 +145,7 @@ class ConfigProto(Message):
     class Experimental(Message):
         """Settings that may change."""
 
-        FIELDS: _Fields = {
+        FIELDS: ClassVar[Fields] = {
             "collective_group_leader": Field(1, "string"),
             "executor_type": Field(3, "string"),
             "recv_buf_max_chunk": Field(4, "int32"),
@@ -155,7 +155,7 @@ class ConfigProto(Message):
             "optimize_for_static_graph": Field(12, "bool"),
         }
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "device_count": Field(1, "int32", keys="string"),
         "intra_op_parallelism_threads": Field(2, "int32"),
         "placement_period": Field(3, "int32"),
@@ -179,7 +179,7 @@ class RunOptions(Message):
     """Settings of one run."""
 
     NO_TRACE, SOFTWARE_TRACE, HARDWARE_TRACE, FULL_TRACE = range(4)
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "trace_level": Field(1, "enum"),
         "timeout_in_ms": Field(2, "int64"),
         "inter_op_thread_pool": Field(3, "int32"),
@@ -191,13 +191,13 @@ class RunOptions(Message):
 class StepStats(Message):
     """Times of operations; none are recorded."""
 
-    FIELDS: _Fields = {"dev_stats": Field(1, "bytes", True)}
+    FIELDS: ClassVar[Fields] = {"dev_stats": Field(1, "bytes", True)}
 
 
 class RunMetadata(Message):
     """What was recorded of a run; nothing is."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "step_stats": Field(1, StepStats),
         "cost_graph": Field(2, "bytes"),
         "partition_graphs": Field(3, "bytes", True),

@@ -6,14 +6,12 @@ A message class is a table of fields. Reading, writing, text, presence and oneof
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from throughtime._errors import problem
 from throughtime.interop.checkpoints._protobuf import read_varint
 from throughtime.tf1.protos._containers import MessageMap, RepeatedMessages, RepeatedScalars
 from throughtime.tf1.protos._wire import DELIMITED, SCALARS, delimited, key_of, read_value, unpacked
-
-_Self = TypeVar("_Self", bound="Message")
 
 
 class Field(NamedTuple):
@@ -204,7 +202,7 @@ class Message:
             setattr(self, name, scalar.decode(_raw(value)))
 
     @classmethod
-    def FromString(cls: type[_Self], data: bytes) -> _Self:  # noqa: N802
+    def FromString(cls, data: bytes) -> Self:  # noqa: N802
         """The message that `data` holds."""
         found = cls()
         found.ParseFromString(data)
@@ -215,7 +213,7 @@ class Message:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __deepcopy__(self: _Self, _memo: Any) -> _Self:
+    def __deepcopy__(self, _memo: Any) -> Self:
         return type(self).FromString(self.SerializeToString())
 
     def __reduce__(self) -> Any:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from throughtime.tf1.protos._message import Field, Message
 
-_Fields = ClassVar[dict[str, Field]]
+Fields = dict[str, Field]
 
 
 class TensorShapeProto(Message):
@@ -15,15 +15,15 @@ class TensorShapeProto(Message):
     class Dim(Message):
         """A dimension."""
 
-        FIELDS: _Fields = {"size": Field(1, "int64"), "name": Field(2, "string")}
+        FIELDS: ClassVar[Fields] = {"size": Field(1, "int64"), "name": Field(2, "string")}
 
-    FIELDS: _Fields = {"dim": Field(2, Dim, True), "unknown_rank": Field(3, "bool")}
+    FIELDS: ClassVar[Fields] = {"dim": Field(2, Dim, True), "unknown_rank": Field(3, "bool")}
 
 
 class TensorProto(Message):
     """A tensor's value."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "dtype": Field(1, "enum"),
         "tensor_shape": Field(2, TensorShapeProto),
         "version_number": Field(3, "int32"),
@@ -41,7 +41,7 @@ class TensorProto(Message):
 class HistogramProto(Message):
     """A histogram: statistics, and counts up to each limit."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "min": Field(1, "double"),
         "max": Field(2, "double"),
         "num": Field(3, "double"),
@@ -58,9 +58,9 @@ class SummaryMetadata(Message):
     class PluginData(Message):
         """The plugin's name and its own data."""
 
-        FIELDS: _Fields = {"plugin_name": Field(1, "string"), "content": Field(2, "bytes")}
+        FIELDS: ClassVar[Fields] = {"plugin_name": Field(1, "string"), "content": Field(2, "bytes")}
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "plugin_data": Field(1, PluginData),
         "display_name": Field(2, "string"),
         "summary_description": Field(3, "string"),
@@ -73,7 +73,7 @@ class Summary(Message):
     class Image(Message):
         """An encoded image."""
 
-        FIELDS: _Fields = {
+        FIELDS: ClassVar[Fields] = {
             "height": Field(1, "int32"),
             "width": Field(2, "int32"),
             "colorspace": Field(3, "int32"),
@@ -83,7 +83,7 @@ class Summary(Message):
     class Audio(Message):
         """Encoded sound."""
 
-        FIELDS: _Fields = {
+        FIELDS: ClassVar[Fields] = {
             "sample_rate": Field(1, "float"),
             "num_channels": Field(2, "int64"),
             "length_frames": Field(3, "int64"),
@@ -94,9 +94,9 @@ class Summary(Message):
     class Value(Message):
         """One value and its tag."""
 
-        FIELDS: _Fields = {}
+        FIELDS: ClassVar[Fields] = {}
 
-    FIELDS: _Fields = {"value": Field(1, Value, True)}
+    FIELDS: ClassVar[Fields] = {"value": Field(1, Value, True)}
 
 
 Summary.Value.FIELDS = {
@@ -116,14 +116,14 @@ class LogMessage(Message):
     """A line of a log."""
 
     UNKNOWN, DEBUGGING, INFO, WARN, ERROR, FATAL = 0, 10, 20, 30, 40, 50
-    FIELDS: _Fields = {"level": Field(1, "enum"), "message": Field(2, "string")}
+    FIELDS: ClassVar[Fields] = {"level": Field(1, "enum"), "message": Field(2, "string")}
 
 
 class SessionLog(Message):
     """A session's start, stop or checkpoint."""
 
     STATUS_UNSPECIFIED, START, STOP, CHECKPOINT = range(4)
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "status": Field(1, "enum"),
         "checkpoint_path": Field(2, "string"),
         "msg": Field(3, "string"),
@@ -133,13 +133,13 @@ class SessionLog(Message):
 class TaggedRunMetadata(Message):
     """What was recorded of a run."""
 
-    FIELDS: _Fields = {"tag": Field(1, "string"), "run_metadata": Field(2, "bytes")}
+    FIELDS: ClassVar[Fields] = {"tag": Field(1, "string"), "run_metadata": Field(2, "bytes")}
 
 
 class Event(Message):
     """An entry of an event file."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "wall_time": Field(1, "double"),
         "step": Field(2, "int64"),
         "file_version": Field(3, "string", oneof="what"),
@@ -155,25 +155,25 @@ class Event(Message):
 class BytesList(Message):
     """Texts of a feature."""
 
-    FIELDS: _Fields = {"value": Field(1, "bytes", True)}
+    FIELDS: ClassVar[Fields] = {"value": Field(1, "bytes", True)}
 
 
 class FloatList(Message):
     """Numbers of a feature."""
 
-    FIELDS: _Fields = {"value": Field(1, "float", True)}
+    FIELDS: ClassVar[Fields] = {"value": Field(1, "float", True)}
 
 
 class Int64List(Message):
     """Whole numbers of a feature."""
 
-    FIELDS: _Fields = {"value": Field(1, "int64", True)}
+    FIELDS: ClassVar[Fields] = {"value": Field(1, "int64", True)}
 
 
 class Feature(Message):
     """One feature of an example: a list of one of three kinds."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "bytes_list": Field(1, BytesList, oneof="kind"),
         "float_list": Field(2, FloatList, oneof="kind"),
         "int64_list": Field(3, Int64List, oneof="kind"),
@@ -183,37 +183,37 @@ class Feature(Message):
 class Features(Message):
     """Features by name."""
 
-    FIELDS: _Fields = {"feature": Field(1, Feature, keys="string")}
+    FIELDS: ClassVar[Fields] = {"feature": Field(1, Feature, keys="string")}
 
 
 class FeatureList(Message):
     """A feature at every step of a sequence."""
 
-    FIELDS: _Fields = {"feature": Field(1, Feature, True)}
+    FIELDS: ClassVar[Fields] = {"feature": Field(1, Feature, True)}
 
 
 class FeatureLists(Message):
     """Features of a sequence by name."""
 
-    FIELDS: _Fields = {"feature_list": Field(1, FeatureList, keys="string")}
+    FIELDS: ClassVar[Fields] = {"feature_list": Field(1, FeatureList, keys="string")}
 
 
 class Example(Message):
     """A record of a TFRecord file."""
 
-    FIELDS: _Fields = {"features": Field(1, Features)}
+    FIELDS: ClassVar[Fields] = {"features": Field(1, Features)}
 
 
 class SequenceExample(Message):
     """A record of a TFRecord file with features at every step."""
 
-    FIELDS: _Fields = {"context": Field(1, Features), "feature_lists": Field(2, FeatureLists)}
+    FIELDS: ClassVar[Fields] = {"context": Field(1, Features), "feature_lists": Field(2, FeatureLists)}
 
 
 class CheckpointState(Message):
     """Which checkpoints a folder has."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "model_checkpoint_path": Field(1, "string"),
         "all_model_checkpoint_paths": Field(2, "string", True),
         "all_model_checkpoint_timestamps": Field(3, "double", True),
@@ -225,7 +225,7 @@ class SaverDef(Message):
     """A saver's settings."""
 
     LEGACY, V1, V2 = range(3)
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "filename_tensor_name": Field(1, "string"),
         "save_tensor_name": Field(2, "string"),
         "restore_op_name": Field(3, "string"),

@@ -92,7 +92,7 @@ def _as_array(tensor: Tensor, value: Any) -> np.ndarray[Any, Any]:
             f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type {dtype.name}."
         )
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             return np.asarray(value, dtype=dtype.as_numpy_dtype)
     except (TypeError, ValueError, OverflowError) as error:

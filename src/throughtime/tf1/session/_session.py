@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 
+from throughtime._lru import LruCache
 from throughtime.tf1._namespace import exported
 from throughtime.tf1.graph._graph import Graph, get_default_graph
 from throughtime.tf1.graph._operation import Operation, Tensor
@@ -18,6 +19,7 @@ from throughtime.tf1.session._feeds import feed_value, flatten_feeds
 from throughtime.tf1.session._fetches import Build, fetched, open_fetches
 from throughtime.tf1.session._state import SessionState
 
+_MOST_PLANS = 256
 Key = tuple[int, Any, tuple[int, ...]]
 
 
@@ -45,7 +47,7 @@ class BaseSession:
         self._closed = False
         self.state = SessionState(device=_device_for(config))
         self.state.session = self
-        self._plans: dict[Key, Plan] = {}
+        self._plans: LruCache[Key, Plan] = LruCache(_MOST_PLANS)
 
     @property
     def graph(self) -> Graph:
@@ -89,10 +91,11 @@ class BaseSession:
             return program(self.state, *given.values())
 
     def _plan(self, fetches: Any, feeds: tuple[Tensor, ...]) -> Plan:
-        key: Key = (self._graph.version, _identity(fetches), tuple(map(id, feeds)))
-        plan = self._plans.get(key)
+        key: Key = (self._graph.edits, _identity(fetches), tuple(map(id, feeds)))
+        plan = self._plans.lookup(key)
         if plan is None:
-            plan = self._plans[key] = self._new_plan(fetches, feeds)
+            plan = self._new_plan(fetches, feeds)
+            self._plans.insert(key, plan)
         return plan
 
     def _new_plan(self, fetches: Any, feeds: tuple[Tensor, ...]) -> Plan:
@@ -127,7 +130,7 @@ class BaseSession:
         self._closed = True
         self.state.values.clear()
         self.state.resources.clear()
-        self._plans.clear()
+        self._plans = LruCache(_MOST_PLANS)
 
     @contextlib.contextmanager
     def as_default(self) -> Iterator[Any]:

@@ -8,6 +8,7 @@ which matters for `tf.global_norm`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import torch
 
 from throughtime.tf1.graph._dtypes import int64
@@ -69,7 +70,7 @@ def slices_of(source: Tensor, lookups: Sequence[Operation], gradients: Sequence[
     rest = sizes[1:]
 
     def values(*parts: torch.Tensor) -> torch.Tensor:
-        flat = [part.reshape(-1, *rest) for part in parts]
+        flat = [part.reshape(-1, *(size or 0 for size in rest)) for part in parts]
         return flat[0] if len(flat) == 1 else torch.cat(flat)
 
     def indices(*parts: torch.Tensor) -> torch.Tensor:

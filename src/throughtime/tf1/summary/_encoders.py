@@ -47,11 +47,16 @@ def histogram(values: Any) -> HistogramProto:
         min=numbers.min() if numbers.size else largest,
         max=numbers.max() if numbers.size else -largest,
         num=float(numbers.size),
-        sum=numbers.sum(),
-        sum_squares=(numbers * numbers).sum(),
+        sum=_sum(numbers),
+        sum_squares=_sum(numbers * numbers),
         bucket_limit=ends,
         bucket=totals,
     )
+
+
+def _sum(numbers: NDArray[np.float64]) -> float:
+    """The sum from first to last, as TensorFlow adds; numpy's own sum adds in pairs."""
+    return float(np.cumsum(numbers)[-1]) if numbers.size else 0.0
 
 
 def _without_empty_runs(limits: NDArray[np.float64], counts: NDArray[np.float64]) -> tuple[list[float], list[float]]:

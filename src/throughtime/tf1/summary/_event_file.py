@@ -62,6 +62,11 @@ class EventFile:
                 self._file.close()
                 self._file = None
 
+    def __del__(self) -> None:
+        # Programs seldom close their writers.
+        if getattr(self, "_file", None) is not None:
+            self.close()
+
 
 def summary_iterator(path: Any) -> Iterator[Event]:
     """The events of an event file."""

@@ -12,7 +12,7 @@ from throughtime.tf1.graph._graph import Graph
 from throughtime.tf1.graph._operation import Operation, Tensor
 from throughtime.tf1.protos import Field, Message, TensorShapeProto
 
-_Fields = ClassVar[dict[str, Field]]
+Fields = dict[str, Field]
 # What TensorFlow 1.15 writes as the version of its graphs.
 _PRODUCER = 134
 
@@ -20,7 +20,7 @@ _PRODUCER = 134
 class VersionDef(Message):
     """The version of a graph."""
 
-    FIELDS: _Fields = {"producer": Field(1, "int32"), "min_consumer": Field(2, "int32")}
+    FIELDS: ClassVar[Fields] = {"producer": Field(1, "int32"), "min_consumer": Field(2, "int32")}
 
 
 class AttrValue(Message):
@@ -29,9 +29,9 @@ class AttrValue(Message):
     class ListValue(Message):
         """Several values."""
 
-        FIELDS: _Fields = {"type": Field(6, "enum", True), "shape": Field(7, TensorShapeProto, True)}
+        FIELDS: ClassVar[Fields] = {"type": Field(6, "enum", True), "shape": Field(7, TensorShapeProto, True)}
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "list": Field(1, ListValue, oneof="value"),
         "s": Field(2, "bytes", oneof="value"),
         "i": Field(3, "int64", oneof="value"),
@@ -45,7 +45,7 @@ class AttrValue(Message):
 class NodeDef(Message):
     """An operation."""
 
-    FIELDS: _Fields = {
+    FIELDS: ClassVar[Fields] = {
         "name": Field(1, "string"),
         "op": Field(2, "string"),
         "input": Field(3, "string", True),
@@ -57,7 +57,7 @@ class NodeDef(Message):
 class GraphDef(Message):
     """Operations in creation order."""
 
-    FIELDS: _Fields = {"node": Field(1, NodeDef, True), "versions": Field(4, VersionDef)}
+    FIELDS: ClassVar[Fields] = {"node": Field(1, NodeDef, True), "versions": Field(4, VersionDef)}
 
 
 export("GraphDef", GraphDef)

@@ -160,7 +160,7 @@ def merge(inputs: Any, collections: Any = None, name: str | None = None) -> Any:
 
     def kernel(*parts: Any) -> Any:
         # A message that follows another adds its values.
-        return _scalar(b"".join(np.asarray(part, object).reshape(())[()] for part in parts))
+        return _scalar(b"".join(bytes(np.asarray(part, object).item()) for part in parts))
 
     op = create_op(
         "MergeSummary",

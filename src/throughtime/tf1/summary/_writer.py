@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from throughtime._errors import problem, type_name
 from throughtime.tf1._namespace import export, exported
@@ -51,7 +51,7 @@ class FileWriter:
         session: Any = None,
     ) -> None:
         del max_queue, session
-        self._logdir = os.fspath(logdir)
+        self._logdir: str = os.fspath(logdir)
         self._file = EventFile(self._logdir, filename_suffix or "", flush_secs)
         self._closed = False
         # Which plugin shows a tag is written once.
@@ -124,7 +124,7 @@ class FileWriter:
         """Go on after `close`, in another file."""
         self._closed = False
 
-    def __enter__(self) -> FileWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

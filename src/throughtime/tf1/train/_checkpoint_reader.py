@@ -19,7 +19,9 @@ from throughtime.tf1.train._checkpoint_state import checkpoint_exists, latest_ch
 from throughtime.tf1.train._saver import checked_value
 
 
-@exported("train.NewCheckpointReader", "pywrap_tensorflow.NewCheckpointReader", "python.pywrap_tensorflow.NewCheckpointReader")
+@exported(
+    "train.NewCheckpointReader", "pywrap_tensorflow.NewCheckpointReader", "python.pywrap_tensorflow.NewCheckpointReader"
+)
 class CheckpointReader:
     """The variables of a checkpoint, as numpy arrays."""
 
@@ -115,7 +117,10 @@ def _matches(checkpoint: TFCheckpoint, theirs: str, ours: Any) -> Iterator[tuple
 
 def _scope_matches(checkpoint: TFCheckpoint, theirs: str, ours: str) -> Iterator[tuple[str, Variable]]:
     if not theirs.endswith("/"):
-        raise ValueError(f"Assignment map with scope only name {ours} should map to scope only {theirs}. Should be 'scope/': 'other_scope/'.")
+        raise ValueError(
+            f"Assignment map with scope only name {ours} should map to scope only {theirs}. "
+            "Should be 'scope/': 'other_scope/'."
+        )
     scope, other = ours.removeprefix("/"), theirs.removeprefix("/")
     for variable in global_variables():
         name = variable.op.name

@@ -144,7 +144,8 @@ def glob_escaped(path: str) -> str:
 def missing_checkpoint(path: Any) -> NotFoundError:
     """The error for a prefix without files."""
     message = (
-        f"Unsuccessful TensorSliceReader constructor: Failed to find any matching files for {path}: got a prefix without "
+        f"Unsuccessful TensorSliceReader constructor: Failed to find any matching files for {path}: "
+        "got a prefix without "
         "files, expected what `Saver.save` returned. Check the path, or use tf.train.latest_checkpoint(folder)."
     )
     return NotFoundError(None, None, message)

@@ -158,12 +158,10 @@ class _UpdateKernel:
 
 def _own(state: Any, variable: Operation) -> torch.Tensor:
     """A copy that becomes the variable's value: a later gradient of the run needs the value from before."""
-    value = read_variable(state, variable).detach().clone()
+    value: torch.Tensor = read_variable(state, variable).detach().clone()
     state.values[variable] = value
     return value
 
 
 def _dense(parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(like).index_add_(0, parts[1], parts[0])
-
-

@@ -114,9 +114,7 @@ def assign_average(average: Variable, value: Tensor, decay: Tensor) -> Operation
         state.values[target] = old - (old - value.detach()) * (1 - decay.to(old.dtype))
         return ()
 
-    return create_op(
-        "AssignMovingAvg", kernel, [value, decay], dtypes=[], shapes=[], stateful=True, mutates=target
-    )
+    return create_op("AssignMovingAvg", kernel, [value, decay], dtypes=[], shapes=[], stateful=True, mutates=target)
 
 
 def assign_debiased(average: Variable, value: Tensor, decay: Tensor) -> Operation:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from throughtime._atomic_files import whole
 from throughtime._errors import problem
 from throughtime.interop import TFCheckpoint
 from throughtime.interop.checkpoints._save import write_bundle
@@ -26,7 +27,7 @@ from throughtime.tf1.train._checkpoint_state import (
     remove_checkpoint,
     update_checkpoint_state,
 )
-from throughtime.tf1.train._meta_graph import write_meta_graph as write_meta
+from throughtime.tf1.train._meta_graph import load_meta_graph, meta_graph, write_meta_graph
 
 
 @exported("train.Saver")
@@ -73,6 +74,7 @@ class Saver:
         # Prefixes and times of the checkpoints that this saver may remove.
         self._saved: list[tuple[str, float]] = []
         self._variables: dict[str, Variable] | None = None
+        self._last_graph: tuple[Any, int, bytes] = (None, 0, b"")
         if not defer_build:
             self.build()
 
@@ -113,14 +115,14 @@ class Saver:
         del strip_default_attrs, save_debug_info
         self.build()
         session = tf_session(sess)
-        path = os.fspath(save_path)
+        path: str = os.fspath(save_path)
         if not Path(path).name:
             fix = "Add the name that the files begin with, such as 'model.ckpt'."
             raise ValueError(problem("`save_path` is a folder", got=repr(path), expected="a prefix", fix=fix))
         if global_step is not None:
             number = _step_number(session, global_step)
             path = f"{path}-{number:08d}" if self._pad else f"{path}-{number}"
-        folder = os.path.dirname(path)  # noqa: PTH120 - an empty folder stays empty, as TensorFlow writes it
+        folder = os.path.dirname(path)  # noqa: PTH120
         if folder and not Path(folder).is_dir():
             fix = "Make it first, as with tf.gfile.MakeDirs."
             message = problem(f"Parent directory of {path} doesn't exist", got=folder, expected="a folder", fix=fix)
@@ -129,8 +131,16 @@ class Saver:
         if write_state:
             self._note(path, folder, latest_filename, meta_graph_suffix)
         if write_meta_graph:
-            write_meta(f"{path}.{meta_graph_suffix}", session.graph, self.as_saver_def(), list(self._variables or {}))
+            self._write_meta_graph(f"{path}.{meta_graph_suffix}", session.graph)
         return path
+
+    def _write_meta_graph(self, path: str, graph: Any) -> None:
+        """Write the graph; one that has not changed is copied from the last time."""
+        if self._last_graph[:2] != (graph, graph.version):
+            found = meta_graph(graph, self.as_saver_def(), list(self._named()))
+            self._last_graph = (graph, graph.version, found.SerializeToString())
+        with whole(Path(path)) as new:
+            new.write_bytes(self._last_graph[2])
 
     def _values(self, session: Any) -> dict[str, torch.Tensor]:
         found = {name: read_variable(session.state, each.op) for name, each in (self._variables or {}).items()}
@@ -178,7 +188,7 @@ class Saver:
 
     def export_meta_graph(self, filename: Any = None, *_: Any, **__: Any) -> Any:
         """Write the graph alone."""
-        return write_meta(filename, get_default_graph(), self.as_saver_def(), list(self._variables or {}))
+        return write_meta_graph(filename, get_default_graph(), self.as_saver_def(), list(self._named()))
 
     # Restoring
 
@@ -203,6 +213,21 @@ class Saver:
 
 export("Saver", Saver)
 export("python.training.saver.Saver", Saver)
+
+
+@exported("train.import_meta_graph", "python.training.saver.import_meta_graph")
+def import_meta_graph(
+    meta_graph_or_file: Any, clear_devices: bool = False, import_scope: str | None = None, **options: Any
+) -> Saver:
+    """Bring back a graph that a `Saver` wrote, into the default graph; its saver restores the variables."""
+    del clear_devices
+    if import_scope:
+        fix = "Leave it out."
+        what = "a graph cannot be imported into a scope"
+        raise NotImplementedError(problem(what, got=f"import_scope={import_scope!r}", expected="None", fix=fix))
+    names = load_meta_graph(meta_graph_or_file)
+    known = {each.op.name: each for each in global_variables()}
+    return Saver({name: known[name] for name in names if name in known}, allow_empty=True, **options)
 
 
 def named_variables(var_list: Any) -> dict[str, Variable]:
@@ -234,7 +259,7 @@ def checked_value(checkpoint: TFCheckpoint, name: str, variable: Variable, resha
         raise InvalidArgumentError(None, variable.op, f"{name} is a string in {checkpoint.prefix}: expected numbers.")
     wanted, dtype = variable.shape, variable.dtype.base_dtype
     if reshape and wanted.is_fully_defined():
-        value = value.reshape(wanted.as_list())
+        value = value.reshape([size or 0 for size in wanted.as_list()])
     if not wanted.is_compatible_with(list(value.shape)):
         message = "Assign requires shapes of both tensors to match"
         fix = "Build the model with the sizes of the checkpoint, or leave the variable out of `var_list`."
@@ -278,5 +303,3 @@ def tf_session(session: Any) -> Any:
     if getattr(session, "_closed", False):
         raise RuntimeError("Attempted to use a closed Session.")
     return session
-
-

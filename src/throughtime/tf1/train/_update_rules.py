@@ -117,8 +117,18 @@ def nadam(
 
 
 def nadam_rows(
-    rows: Tensor, gradient: Tensor, variable: Tensor, m: Tensor, v: Tensor, *, rate: float, beta1: float, beta2: float,
-    epsilon: float, beta1_power: float, beta2_power: float,
+    rows: Tensor,
+    gradient: Tensor,
+    variable: Tensor,
+    m: Tensor,
+    v: Tensor,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    beta1_power: float,
+    beta2_power: float,
 ) -> None:
     """The sparse form of `nadam`: the moments of all rows decay, and only the given rows of the variable change."""
     m.mul_(beta1).index_add_(0, rows, gradient * (1 - beta1))
@@ -129,8 +139,16 @@ def nadam_rows(
 
 
 def adamax(
-    variables: Tensors, gradients: Tensors, m: Tensors, v: Tensors, *, rate: float, beta1: float, beta2: float,
-    epsilon: float, beta1_power: float,
+    variables: Tensors,
+    gradients: Tensors,
+    m: Tensors,
+    v: Tensors,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    beta1_power: float,
 ) -> None:
     """`v = max(beta2 * v, |g|)`, then `var -= rate / (1 - beta1^t) * m / (v + epsilon)`."""
     for variable, gradient, first, largest in zip(variables, gradients, m, v, strict=True):
@@ -264,7 +282,8 @@ def proximal_adagrad(
 
 def _proximal(moved: Tensor, rate: Any, l1: float, l2: float) -> Tensor:
     shrunk = torch.sign(moved) * (moved.abs() - rate * l1).clamp_min(0) if l1 > 0 else moved
-    return shrunk / (1.0 + rate * l2)
+    found: Tensor = shrunk / (1.0 + rate * l2)
+    return found
 
 
 def on_rows(rule: Rule, rows: Tensor, variable: Tensor, gradient: Tensor, slots: Tensors, **settings: Any) -> None:

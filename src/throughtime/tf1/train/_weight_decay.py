@@ -34,9 +34,7 @@ class DecoupledWeightDecayExtension(Optimizer):
         self._decayed = None if decay_var_list is None else set(decay_var_list)
         return super().minimize(*args, **arguments)
 
-    def apply_gradients(
-        self, *args: Any, decay_var_list: Sequence[Any] | None = None, **arguments: Any
-    ) -> Operation:
+    def apply_gradients(self, *args: Any, decay_var_list: Sequence[Any] | None = None, **arguments: Any) -> Operation:
         """As in `Optimizer`; only the variables of `decay_var_list` decay, if it is given."""
         if decay_var_list is not None:
             self._decayed = set(decay_var_list)

@@ -154,7 +154,7 @@ def convolution(
     _check_format(data_format)
     with variable_scope(scope, "Conv", [inputs], reuse=reuse):
         tensor = convert_to_tensor(inputs)
-        rank = tensor.shape.ndims - 2
+        rank = len(tensor.shape.as_list()) - 2
         weights = model_variable(
             "weights",
             shape=[*sizes_of(kernel_size, rank), _known(tensor.shape.as_list()[-1]), int(num_outputs)],
@@ -208,8 +208,8 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> 
 
 @add_arg_scope
 def dropout(
-    inputs: Any, keep_prob: Any = 0.5, noise_shape: Any = None, is_training: Any = True, outputs_collections: Any = None,
-    scope: Any = None, seed: Any = None,
+    inputs: Any, keep_prob: Any = 0.5, noise_shape: Any = None, is_training: Any = True,
+    outputs_collections: Any = None, scope: Any = None, seed: Any = None,
 ) -> Any:  # fmt: skip
     """Zeros at random while training, the rest scaled."""
     rate = 1 - keep_prob
@@ -271,13 +271,16 @@ def repeat(inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any,
 
 @add_arg_scope
 def embed_sequence(
-    ids: Any, vocab_size: int | None = None, embed_dim: int | None = None, unique: bool = False, initializer: Any = None,
-    regularizer: Any = None, trainable: bool = True, scope: Any = None, reuse: Any = None,
+    ids: Any, vocab_size: int | None = None, embed_dim: int | None = None, unique: bool = False,
+    initializer: Any = None, regularizer: Any = None, trainable: bool = True, scope: Any = None, reuse: Any = None,
 ) -> Any:  # fmt: skip
     """The embeddings of numbers of words [batch, steps]."""
     del unique
     if not (reuse or (vocab_size and embed_dim)):
-        raise ValueError(f"Must specify vocab size and embedding dimension when not reusing. Got vocab_size={vocab_size} and embed_dim={embed_dim}")
+        raise ValueError(
+            "Must specify vocab size and embedding dimension when not reusing. "
+            f"Got vocab_size={vocab_size} and embed_dim={embed_dim}"
+        )
     with variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
         shape = [vocab_size, embed_dim] if vocab_size and embed_dim else None
         table = model_variable(

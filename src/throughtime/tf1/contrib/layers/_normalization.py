@@ -20,7 +20,9 @@ from throughtime.tf1.ops._convert import convert_to_tensor
 from throughtime.tf1.train._moving_average import assign_average
 
 
-def _parameter(name: str, shape: list[int], dtype: Any, given: Any, trainable: bool, collections: Any = None) -> Any:
+def _parameter(
+    name: str, shape: list[int | None], dtype: Any, given: Any, trainable: bool, collections: Any = None
+) -> Any:
     """A variable with an initialiser that the program may have given."""
     ones = name in {"gamma", "moving_variance"}
     default = lookup("ones_initializer" if ones else "zeros_initializer")()
@@ -72,7 +74,9 @@ def batch_norm(
         gamma = _parameter("gamma", size, dtype, *options) if scale else None
         rest = (param_initializers, False, variables_collections)
         averages = [_parameter(name, size, dtype, *rest) for name in ("moving_mean", "moving_variance")]
-        outputs, *found = batch_normalized(tensor, gamma, beta, *averages, is_training, epsilon, -1, (2, 4))
+        outputs, *found = batch_normalized(
+            tensor, gamma, beta, averages[0], averages[1], is_training, epsilon, -1, (2, 4)
+        )
         if static_flag(is_training) is not False:
             rate = convert_to_tensor(decay)
             updates = [assign_average(each, value, rate) for each, value in zip(averages, found, strict=True)]
@@ -107,7 +111,7 @@ def layer_norm(
     """Normalisation of each example over its axes from `begin_norm_axis` on."""
     with variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
         tensor = convert_to_tensor(inputs)
-        rank = tensor.shape.ndims
+        rank = len(tensor.shape.as_list())
         shape = tensor.shape.as_list()[begin_params_axis:]
         first = begin_norm_axis % rank
         options = (tensor.dtype.base_dtype, None, trainable, variables_collections)

@@ -108,7 +108,10 @@ def _optimizer(optimizer: Any, rate: Any) -> Optimizer:
         return optimizer
     if callable(optimizer):
         return optimizer() if rate is None else optimizer(rate)  # type: ignore[no-any-return]
-    raise ValueError(f"Unrecognized optimizer: should be string, subclass of Optimizer, instance of subclass of Optimizer or function. Got {optimizer!r}.")
+    raise ValueError(
+        "Unrecognized optimizer: should be string, subclass of Optimizer, instance of subclass of Optimizer or "
+        f"function. Got {optimizer!r}."
+    )
 
 
 def _changed(pairs: list[Any], noise: Any, multipliers: Any, clip: Any) -> list[Any]:

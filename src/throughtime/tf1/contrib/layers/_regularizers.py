@@ -55,7 +55,8 @@ def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
 def l1_l2_regularizer(scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None) -> Regularizer:
     """The sum of both."""
     parts = [l1_regularizer(scale_l1), l2_regularizer(scale_l2)]
-    return sum_regularizer(parts, scope or "l1_l2_regularizer")
+    both: Regularizer = sum_regularizer(parts, scope or "l1_l2_regularizer")
+    return both
 
 
 @exported("contrib.layers.sum_regularizer")

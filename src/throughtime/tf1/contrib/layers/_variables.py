@@ -50,7 +50,7 @@ def variable(
 def model_variable(name: str, *args: Any, collections: Any = None, **options: Any) -> Variable:
     """A variable of the model: `tf.model_variables()` has it."""
     wanted = [*(collections or []), GraphKeys.GLOBAL_VARIABLES, GraphKeys.MODEL_VARIABLES]
-    return variable(name, *args, collections=wanted, **options)
+    return variable(name, *args, **{**options, "collections": wanted})
 
 
 @exported("contrib.framework.get_variables", "contrib.slim.get_variables")
@@ -81,13 +81,13 @@ def get_variables_by_name(given_name: str, scope: Any = None) -> list[Variable]:
 
 
 @exported("contrib.framework.get_variables_to_restore", "contrib.slim.get_variables_to_restore")
-def get_variables_to_restore(include: Sequence[str] | None = None, exclude: Sequence[str] | None = None) -> list[Variable]:
+def get_variables_to_restore(
+    include: Sequence[str] | None = None, exclude: Sequence[str] | None = None
+) -> list[Variable]:
     """Variables of some scopes, without those of others."""
     found = get_variables() if include is None else [each for scope in include for each in get_variables(scope)]
     left_out = {each for scope in exclude or () for each in get_variables(scope)}
     return [each for each in dict.fromkeys(found) if each not in left_out]
-
-
 
 
 @exported("contrib.framework.assign_from_checkpoint_fn", "contrib.slim.assign_from_checkpoint_fn")
