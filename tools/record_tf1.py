@@ -22,7 +22,7 @@ import tensorflow as tf  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "tf1"))
 
-from cases import case as case_module  # noqa: E402
+from cases import case as case_module  # type: ignore[import-not-found] # noqa: E402
 from cases import families, golden, harness  # noqa: E402
 
 GOLDENS = ROOT / "tests" / "tf1" / "goldens"

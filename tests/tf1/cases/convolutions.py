@@ -205,3 +205,18 @@ case(
     gradients=False,
     shapes=False,
 )
+for _padding in ("SAME", "VALID"):
+    case(
+        "nn.depthwise_conv2d_native",
+        lambda tf, x, w, p=_padding: tf.nn.depthwise_conv2d_native(x, w, [1, 1, 1, 1], p),
+        _padding,
+        x=floats(1, 5, 6, 3),
+        w=floats(3, 3, 3, 2),
+    )
+    case(
+        "image.extract_patches",
+        lambda tf, x, p=_padding: tf.image.extract_patches(x, [1, 2, 2, 1], [1, 2, 2, 1], [1, 1, 1, 1], p),
+        _padding,
+        x=floats(1, 5, 6, 2),
+        gradients=False,
+    )
