@@ -95,12 +95,6 @@ def same_shape_as(argument: str) -> Callable[..., list[Any]]:
     return lambda **arguments: [arguments[argument].shape]
 
 
-def known_sizes(value: Any) -> list[int | None] | None:
-    """The sizes of a shape or an argument like `[2, None]`; None if the rank is unknown."""
-    shape = getattr(value, "shape", value)
-    return None if shape.sizes is None else list(shape.sizes)
-
-
 def plain(value: Any) -> Any:
     """A number that may have come as a tensor: a Python number."""
     return value.item() if isinstance(value, torch.Tensor) else value
