@@ -41,6 +41,7 @@ AREAS = {
     "cli": "the `throughtime` command",
     "report": "the report of a run, in a real browser, and its pictures",
     "types": "what type checkers see of results",
+    "tf1": "TensorFlow 1 programs against what TensorFlow 1.15 gave",
     "architecture": "the rules of the code base, and of this test run",
 }
 

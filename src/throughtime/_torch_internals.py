@@ -34,6 +34,9 @@ __all__ = [
     "dispatch_keys_of_thread",
     "end_allocate_to_pool",
     "foreach_copy_",
+    "fused_adagrad_",
+    "fused_adam_",
+    "fused_sgd_",
     "has_saved_tensor_hooks",
     "is_exporting",
     "is_in_forward_ad",
@@ -57,6 +60,10 @@ _C = torch._C
 current_graph_task_id: Callable[[], int] = _C._current_graph_task_id
 keeps_graph: Callable[[], bool] = _C._autograd._get_current_graph_task_keep_graph
 foreach_copy_ = torch._foreach_copy_
+# Optimisers: one pass over all parameters.
+fused_adam_ = torch._fused_adam_
+fused_sgd_ = torch._fused_sgd_
+fused_adagrad_ = torch._fused_adagrad_
 
 
 def top_saved_tensor_hooks() -> tuple[Callable[[Any], Any], Callable[[Any], Any]] | None:

@@ -10,6 +10,7 @@ import throughtime as tt
 from throughtime.cli._bench import bench
 from throughtime.cli._exit_codes import INTERRUPTED, CleanExits, say_interrupted
 from throughtime.cli._explain import explain
+from throughtime.cli._run import run
 from throughtime.cli.decode import decode
 from throughtime.cli.demo import demo
 from throughtime.cli.inspect import inspect
@@ -47,6 +48,8 @@ def throughtime(
 
 for command in (demo, train, predict, decode, explain, inspect, bench):
     app.command()(command)
+# What follows the program's name is the program's.
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(run)
 
 
 def main() -> None:

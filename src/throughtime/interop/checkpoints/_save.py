@@ -47,15 +47,20 @@ def save_tf_checkpoint(target: Any, prefix: Any, scope: str | None = None) -> st
     found = targets(target, scope)
     check_built(found)
     place = _check_prefix(prefix)
-    tensors = {name: each.in_tensorflow().cpu().contiguous() for name, each in found.places.items()}
+    write_bundle(place, {name: each.in_tensorflow() for name, each in found.places.items()})
+    _note_latest(place)
+    return str(prefix)
+
+
+def write_bundle(place: Path, named: Mapping[str, Tensor]) -> None:
+    """Write tensors by name in version 2 of the format; the folder's `checkpoint` is left as it is."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
     dtypes = {name: _check_dtype(name, tensor) for name, tensor in tensors.items()}
     place.parent.mkdir(parents=True, exist_ok=True)
     with whole(place.with_name(f"{place.name}.index")) as index:
         with whole(place.with_name(f"{place.name}.{_SHARD}")) as data:
             entries = _write_numbers(data, tensors, dtypes)
         index.write_bytes(table_of(entries))
-    _note_latest(place)
-    return str(prefix)
 
 
 def _check_prefix(prefix: Any) -> Path:

@@ -1,0 +1,1 @@
+"""Flags, `app.run` and logging."""

@@ -1,0 +1,1 @@
+"""`tf.contrib`, as far as it has no package of its own."""

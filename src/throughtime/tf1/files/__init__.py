@@ -1,0 +1,1 @@
+"""Files of programs: `gfile` and TFRecord."""

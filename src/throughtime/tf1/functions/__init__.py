@@ -1,0 +1,1 @@
+"""Sub-graphs as functions: the bodies of control flow and the steps of cells."""

@@ -1,0 +1,1 @@
+"""`tf.layers` and `tf.contrib.layers`."""

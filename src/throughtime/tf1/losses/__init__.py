@@ -1,0 +1,1 @@
+"""`tf.losses`: losses with weights, gathered in a collection."""

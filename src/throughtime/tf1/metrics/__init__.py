@@ -1,0 +1,1 @@
+"""`tf.metrics`: measures that are accumulated in local variables."""

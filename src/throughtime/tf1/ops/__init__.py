@@ -1,0 +1,1 @@
+"""Operations: a table of names and torch kernels, one file a family."""

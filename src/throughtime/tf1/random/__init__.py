@@ -1,0 +1,1 @@
+"""TensorFlow's random numbers: Philox streams, distributions, seeds and initialisers."""

@@ -1,0 +1,1 @@
+"""Recurrence: cells and unrolls, each unroll one operation on the engine."""

@@ -1,0 +1,1 @@
+"""Sessions: fetches, feeds, plans, the values of variables, gradients."""

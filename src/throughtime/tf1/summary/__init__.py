@@ -1,0 +1,1 @@
+"""`tf.summary`: values for TensorBoard."""

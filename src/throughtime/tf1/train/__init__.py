@@ -1,0 +1,1 @@
+"""`tf.train`: optimisers, checkpoints, sessions that train."""
