@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from throughtime.tf1.functions._func_graph import Function
 from throughtime.tf1.graph._program import Program, compile_program
 from throughtime.unroll._explain import explain
 from throughtime.unroll._functional import functional_unroll
+from throughtime.unroll._options import UnrollOptions
 
 _OTHER_BATCH = 3
 
@@ -166,13 +168,16 @@ def unroll(
         _packed(inputs),
         lengths,
         None if state is None else _packed(state),
-        dtype,
-        time_major=time_major,
-        reverse=reverse,
+        _options(dtype, time_major, reverse),
     )
     return [*(outputs if isinstance(outputs, tuple) else (outputs,))], [
         *(final if isinstance(final, tuple) else (final,))
     ]
+
+
+@functools.lru_cache
+def _options(dtype: torch.dtype, time_major: bool, reverse: bool) -> UnrollOptions:
+    return UnrollOptions(dtype=dtype, time_major=time_major, reverse=reverse)
 
 
 def explained(
