@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tf1"))
 
 from programs.answers import programs_of, split  # noqa: E402
 
-MODULES = ("recurrence", "functions", "graphs", "sessions")
+MODULES = ("recurrence", "functions", "graphs", "sessions", "seq2seq")
 
 
 def record(module):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.covers("tf1")
 
 MODULES = {
     name: importlib.import_module(f"programs.{name}")
-    for name in ("recurrence", "functions", "graphs", "sessions")
+    for name in ("recurrence", "functions", "graphs", "sessions", "seq2seq")
     if (HERE / "programs" / f"{name}.py").exists()
 }
 PROGRAMS = [(module, name) for module, found in MODULES.items() for name in programs_of(found)]
