@@ -124,7 +124,7 @@ def test_a_launch_that_fails_leaves_no_room_behind(monkeypatch: pytest.MonkeyPat
             launch(self, *args, **options)
 
         monkeypatch.setattr(triton_launch.Launcher, "__call__", fail)
-        with pytest.raises(RuntimeError, match="pulled the plug"):
+        with pytest.raises(RuntimeError, match="the power failed"):
             tt.dynamic_rnn(cell, x, dtype=torch.float32)
         monkeypatch.undo()
         for _ in range(3):

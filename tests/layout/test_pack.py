@@ -41,7 +41,7 @@ class Seen(TorchFunctionMode):
 def by_torch(form: Padded, lengths: list[int], reverse: bool, leaf: Tensor) -> tuple[Tensor, Tensor]:
     with Seen():
         schedule = Ragged(form, lengths, reverse)
-        assert schedule.moves([leaf]) is None
+        assert schedule.packing([leaf]) is None
         rows = schedule.rows(leaf)
         return rows, schedule.restore(rows)
 

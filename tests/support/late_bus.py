@@ -29,7 +29,7 @@ LENGTHS = [9, 0, 1, 8, 5, 9]
 
 
 class LateBus:
-    """A bus that copies nothing before somebody waits for it, and then only what it must.
+    """A bus that copies nothing before a wait for it, and then only what it must.
 
     Waiting is the device's business: the host itself sees what has arrived after `finish`, and not before.
     """

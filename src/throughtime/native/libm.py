@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from throughtime.native.toolchain.ir_files import read_ir
 from throughtime.native.toolchain.module_loader import load
+
+_LOOPS = read_ir(__package__, "libm.ll").text
 
 # The LLVM type of an element, and the suffix of the C functions for it.
 _ELEMENTS = {"float32": ("float", "f"), "float64": ("double", "")}
@@ -39,26 +42,4 @@ def _address(symbol: str) -> int | None:
 @functools.cache
 def _loop(element: str) -> Callable[..., None]:
     pointer = ctypes.c_void_p
-    return load(_assembly(element)).function("map", pointer, pointer, pointer, ctypes.c_int64)
-
-
-def _assembly(element: str) -> str:
-    return f"""
-define void @map(ptr %function, ptr noalias %values, ptr noalias %result, i64 %count) {{
-entry:
-  %some = icmp sgt i64 %count, 0
-  br i1 %some, label %loop, label %end
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %from = getelementptr {element}, ptr %values, i64 %i
-  %to = getelementptr {element}, ptr %result, i64 %i
-  %x = load {element}, ptr %from
-  %y = call {element} %function({element} %x)
-  store {element} %y, ptr %to
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %loop, label %end
-end:
-  ret void
-}}
-"""
+    return load(_LOOPS).function(f"map_{element}", pointer, pointer, pointer, ctypes.c_int64)

@@ -276,7 +276,7 @@ def rescale(scale: float) -> None:
 
 @compiled_backends
 def test_a_number_that_a_step_sees_from_outside(backend: str) -> None:
-    """As in a notebook, where somebody sets a global variable again and runs the next line once more."""
+    """As in a notebook, where a global variable is set again and the next line runs once more."""
 
     class Scaled(TorchGRU):
         def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

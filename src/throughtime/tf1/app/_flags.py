@@ -13,8 +13,9 @@ from throughtime.tf1.app._flag_types import DuplicateFlagError, Flag, Unrecogniz
 class FlagValues:
     """The flags of a program as attributes; the command line is parsed at the first read.
 
+    >>> from throughtime.tf1.app._flag_types import Flag, parse_int
+    >>> from throughtime.tf1.app._flags import FlagValues
     >>> flags = FlagValues()
-    >>> from throughtime.tf1.app._flag_types import parse_int
     >>> flags.add(Flag("epochs", 3, "How often.", parse_int, "an int"))
     >>> flags(["program.py", "--epochs=5", "data.txt"])
     ['program.py', 'data.txt']

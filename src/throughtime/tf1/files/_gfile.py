@@ -24,6 +24,7 @@ class GFile:
     Modes are Python's: "r", "w", "a", with "b" for bytes and "+" for both.
 
     >>> import tempfile
+    >>> from throughtime.tf1.files._gfile import GFile
     >>> path = tempfile.mkdtemp() + "/words.txt"
     >>> with GFile(path, "w") as file:
     ...     file.write("one\ntwo\n")

@@ -67,7 +67,7 @@ class Coordinator:
         self, threads: Iterable[threading.Thread] | None = None, stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:  # fmt: skip
-        """Wait for threads to end; after a request to stop, for so many seconds. Raise the error that stopped them."""
+        """Wait for threads; after a request to stop, at most the grace period. Raise the error that stopped them."""
         waiting = [*self._threads.union(threads or ())]
         while any(thread.is_alive() for thread in waiting) and not self.wait_for_stop(0.05):
             pass

@@ -70,7 +70,7 @@ class SessionRunHook:
 
 @exported("train.SecondOrStepTimer")
 class SecondOrStepTimer:
-    """Whether it is time again: every so many seconds, or every so many steps."""
+    """Whether it is time again: every number of seconds or of steps."""
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
         if (every_secs is None) == (every_steps is None):
