@@ -34,6 +34,10 @@ class Plan:
     build: Build
 
 
+_DEVICE = torch.device("cpu")
+"""Of all sessions: kernels that make tensors, such as `tf.zeros` and random numbers, make them there."""
+
+
 class BaseSession:
     """What `Session` and `InteractiveSession` share."""
 
@@ -45,7 +49,7 @@ class BaseSession:
         self._graph = graph or get_default_graph()
         self._config = config
         self._closed = False
-        self.state = SessionState(device=_device_for(config))
+        self.state = SessionState(device=_DEVICE)
         self.state.session = self
         self._plans: LruCache[Key, Plan] = LruCache(_MOST_PLANS)
 
@@ -164,12 +168,6 @@ class _ById:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _ById) and other.value is self.value
-
-
-def _device_for(config: Any) -> torch.device:
-    """The GPU where there is one and `config` does not refuse it."""
-    counts = getattr(config, "device_count", None) or {}
-    return torch.device("cuda" if torch.cuda.is_available() and counts.get("GPU", 1) else "cpu")
 
 
 @exported("Session")
