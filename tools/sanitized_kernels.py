@@ -45,7 +45,7 @@ class Case(NamedTuple):
     dtype: torch.dtype = torch.float32
     lengths: list[int] | None = LENGTHS
     tf32: bool = False
-    meets: bool = True
+    has_barriers: bool = True
     backend: str = "triton"
     swap: bool = False
     patch: Callable[[], Any] = ExitStack
@@ -102,10 +102,10 @@ CASES = {
     "layer-norm-lstm-tf32": Case(_layer_norm_lstm(256), lengths=None, tf32=True),
     "layer-norm-gru-exact": Case(_layer_norm_gru(150)),
     "layer-norm-gru-float16": Case(_layer_norm_gru(256), torch.float16),
-    "one-block": Case(_lstm(40), torch.bfloat16, meets=False),
+    "one-block": Case(_lstm(40), torch.bfloat16, has_barriers=False),
     "swapped": Case(_lstm(150), tf32=True, swap=True, patch=_in_small_blocks, seen=WALKS),
     "swapped-dense": Case(_lstm(150), torch.bfloat16, None, swap=True, patch=_in_small_blocks, seen=WALKS),
-    "fused-steps": Case(_layer_norm_lstm(40), torch.float64, backend="aten", meets=False, seen=("fused",)),
+    "fused-steps": Case(_layer_norm_lstm(40), torch.float64, backend="aten", has_barriers=False, seen=("fused",)),
 }
 
 
@@ -163,7 +163,7 @@ def _described(kernel: Any, shape: Any, steps: Any) -> str:
     rows = "rows as operands" if shape.direct else "rows through shared memory"
     return (
         f"{'backward' if kernel.program.reverse else 'forward'}: {-(-steps.batch_size // shape.rows)} tiles of "
-        f"{shape.rows} rows, {shape.blocks} blocks a tile, {kernel._staged.meetings} meetings a step, "
+        f"{shape.rows} rows, {shape.blocks} blocks a tile, {kernel._staged.barriers} barriers a step, "
         f"{32 * shape.warps} threads a block, {rows}, columns {'on chip' if kept else 'streamed'}"
     )
 
@@ -174,7 +174,7 @@ def complaint(case: Case, kernels: list[str]) -> str | None:
     if missing:
         return f"no kernel with {', '.join(missing)}"
     alone = [line for line in kernels if " 1 blocks a tile" in line]
-    if case.meets and alone:
+    if case.has_barriers and alone:
         return f"no barrier between blocks: {alone[0]}"
     return None
 

@@ -292,7 +292,7 @@ def test_a_process_that_forked_while_another_thread_was_building() -> None:
 
 @pytest.mark.parametrize("turn", range(30))
 def test_threads_that_call_first_together_build_once(turn: int) -> None:
-    """Many times, since two that meet in the middle are rare; no call runs on parameters that are half made."""
+    """Many times, since two threads rarely build at the same time; no call runs on parameters that are half made."""
     cell, outputs, failures = tt.LSTMCell(4), list[Any](), list[Any]()
     start = threading.Barrier(8)
 

@@ -199,7 +199,7 @@ def compiled(program: LoopProgram, shape: Tiling, dtype: str) -> Any:
         attrs={(place,): [["tt.divisibility", 16]] for place, name in enumerate(names) if types[name][0] == "*"},
     )
     target = compiler.GPUTarget("cuda", 90, 32)
-    return triton.compile(source, target=target, options=triton_launch.options(shape.warps, meets=True))
+    return triton.compile(source, target=target, options=triton_launch.options(shape.warps, cooperative=True))
 
 
 @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "fp16"), (torch.float32, "fp32")])
@@ -216,7 +216,7 @@ def test_compilers_see_that_rows_are_read_as_operands(dtype: torch.dtype, name: 
     code = compiled(lowered, shape, name).asm["ptx"]
     assert "mma.sync" in code
     assert "ldmatrix" not in code
-    # Two meetings, and once sums become results, all together.
+    # Two barriers, and one more where sums become results.
     assert code.count("bar.sync") == 3
 
 

@@ -1,4 +1,4 @@
-"""What a block does between two meetings with the others, and what is exchanged when they meet.
+"""The work of a block between two barriers, and the values that blocks exchange at a barrier.
 
 A block owns some units. What it needs of the others' units, it must get from them: the whole of a row that is
 multiplied by a matrix, and the others' shares of a reduction. Everything else is its own affair. So a step falls into
@@ -34,14 +34,14 @@ class Stage:
     handed_on: list[Carried] = field(default_factory=list)
 
     @property
-    def meets(self) -> bool:
-        """Whether the blocks meet at the end of the stage."""
+    def has_barrier(self) -> bool:
+        """Whether the stage ends with a barrier of all blocks."""
         return bool(self.shown or self.shares or self.handed_on)
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A program in stages. The blocks meet after each but the last, and after that too if it hands something on."""
+    """A program in stages. A barrier follows each stage but the last, and the last too if it hands something on."""
 
     cut: SegmentedProgram
     stages: tuple[Stage, ...]
@@ -63,9 +63,9 @@ class Staged:
         return [share for stage in self.stages for share in stage.shares]
 
     @property
-    def meetings(self) -> int:
-        """How often the blocks meet in a step."""
-        return sum(stage.meets for stage in self.stages)
+    def barriers(self) -> int:
+        """Barriers in a step."""
+        return sum(stage.has_barrier for stage in self.stages)
 
 
 def stage(cut: SegmentedProgram) -> Staged:

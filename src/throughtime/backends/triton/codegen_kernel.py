@@ -124,7 +124,7 @@ class _Writer(MatmulCodegen):
         yield from self._fetch("0", "")
         if handed_on:
             yield from self._reading(0, "0")
-            yield from self._meet()
+            yield from self._wait_at_barrier()
 
     def _constants(self) -> Iterator[str]:
         for row in self.program.constants:
@@ -153,8 +153,8 @@ class _Writer(MatmulCodegen):
     def _step(self) -> Iterator[str]:
         yield f"slot = i % {SLOTS}"
         following = list(self._fetch("tl.minimum(i + 1, tl.maximum(count - 1, 0))", "_next"))
-        meeting = [stage for stage in self.staged.stages if stage.meets]
-        if not meeting:
+        with_barrier = [stage for stage in self.staged.stages if stage.has_barrier]
+        if not with_barrier:
             yield from following
         known = {piece for row in self._from_outside() for piece in self.pieces[row.name]}
         stored: set[int] = set()
@@ -170,14 +170,14 @@ class _Writer(MatmulCodegen):
             known.update(piece for op in stage.operations for piece in _results(op))
             shares = [(self.staged.shares.index(share), share) for share in stage.shares]
             yield from self._exchange(stage, shares)
-            if stage.meets:
+            if stage.has_barrier:
                 yield f"arrive(counter, {self.shape.blocks})"
             yield from self._stores(known, stored)
-            if meeting and stage is meeting[-1]:
+            if with_barrier and stage is with_barrier[-1]:
                 yield from following
                 yield from self._reading(0, f"((i + 1) % {SLOTS})")
-            if stage.meets:
-                yield from self._meet()
+            if stage.has_barrier:
+                yield from self._wait_at_barrier()
         yield from self._go_on()
 
     def _pointwise_lines(self, stage: Stage) -> Iterator[str]:
@@ -231,7 +231,7 @@ class _Writer(MatmulCodegen):
                     yield f'tl.store({place}{self._plus(start, piece)}, {shown}, cache_modifier=".cg")'
                 start += part.width
 
-    def _meet(self) -> Iterator[str]:
+    def _wait_at_barrier(self) -> Iterator[str]:
         yield f"met += {self.shape.blocks}"
         yield f"meet(counter, met, {self.shape.blocks})"
 

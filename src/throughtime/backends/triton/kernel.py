@@ -218,7 +218,7 @@ class LoopKernel:
             source = emit(self._staged, shape)
             target = gpu_target.value
             function = target.jit(self.program.name, _header(self._staged, shape) + source.text)
-            launcher = target.make_launcher(function, shape.warps, launch_knobs, meets=shape.blocks > 1)
+            launcher = target.make_launcher(function, shape.warps, launch_knobs, cooperative=shape.blocks > 1)
             self._compiled[shape] = _Compiled(source, launcher, shape)
         return self._compiled[shape]
 
@@ -281,7 +281,7 @@ def _load_of(staged: Staged, exact: bool) -> StepCost:
     # What streams give is there twice: for this step, and fetched for the next.
     fetched = MemoryCodegen(staged, Tiling(16, 1, 4, 4, ())).fetched()
     held = (*2 * [piece.width for piece in fetched], *(one.before.width for one in staged.carried))
-    return StepCost(groups, copies, staged.meetings, width, len(staged.cut.operations), held)
+    return StepCost(groups, copies, staged.barriers, width, len(staged.cut.operations), held)
 
 
 def _header(staged: Staged, shape: Tiling) -> str:
@@ -289,5 +289,5 @@ def _header(staged: Staged, shape: Tiling) -> str:
     return (
         f"# {program.name}: one launch walks through all steps{', backwards' if program.reverse else ''}.\n"
         f"# A block has {shape.rows} rows of the batch, 1 of {shape.blocks} shares of the units, {shape.warps} warps.\n"
-        f"# The blocks of the same rows meet {staged.meetings} times a step.\n"
+        f"# The blocks of the same rows wait at {staged.barriers} barriers a step.\n"
     )

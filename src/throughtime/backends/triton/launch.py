@@ -41,25 +41,25 @@ class SpillsError(Exception):
     """A kernel needs more registers than there are, by far."""
 
 
-def options(warps: int, *, meets: bool) -> dict[str, int | bool]:
+def options(warps: int, *, cooperative: bool) -> dict[str, int | bool]:
     """What Triton is told about a kernel.
 
     Left to itself, the compiler saves registers for more blocks than there will be on a multiprocessor: some rows are
     then read when others have been multiplied, which is to wait twice.
     """
     registers = min(MOST_REGISTERS, ALL_REGISTERS // (32 * warps))
-    return {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": meets, "maxnreg": registers}
+    return {"num_warps": warps, "num_stages": 1, "launch_cooperative_grid": cooperative, "maxnreg": registers}
 
 
 class Launcher:
-    """The launches of one kernel, with `warps` a block; blocks that meet must all be on the card.
+    """The launches of one kernel, with `warps` a block; a `cooperative` grid has all its blocks on the card.
 
     `knobs` gives what Triton lets others set about launches.
     """
 
-    def __init__(self, function: Any, warps: int, knobs: Callable[[], Any], *, meets: bool) -> None:
+    def __init__(self, function: Any, warps: int, knobs: Callable[[], Any], *, cooperative: bool) -> None:
         self._function, self._knobs = function, knobs
-        self._options = options(warps, meets=meets)
+        self._options = options(warps, cooperative=cooperative)
         self._handles: dict[tuple[int, bool, str, bool], Any] = {}
 
     def __call__(

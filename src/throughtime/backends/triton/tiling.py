@@ -2,7 +2,7 @@
 
 The rule is a small model of the time of one step, minimised over all shapes that fit the card. A block reads the whole
 rows of its batch tile from the other blocks through the L2 cache, multiplies them with its own columns of the matrices,
-from registers or shared memory as far as they fit and else again from L2, and meets the others. Fewer rows a block
+from registers or shared memory as far as they fit and else again from L2, and waits at a barrier. Fewer rows a block
 means less to read; more blocks a row means fewer columns to hold. All blocks of a launch must be on the card at the
 same time, one on each multiprocessor, or those that wait for the others would keep them out.
 """
@@ -101,7 +101,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step of a program costs: its groups of products, meetings, widest piece and pointwise operations.
+    """What a step of a program costs: its groups of products, barriers, widest piece and pointwise operations.
 
     `copies` of the columns are on chip: where float32 is multiplied exactly, numbers are kept in two halves. `held` are
     the widths of the pieces that a block keeps in registers from one step to the next.
@@ -109,7 +109,7 @@ class StepCost:
 
     groups: tuple[MatmulGroup, ...]
     copies: int
-    meetings: int
+    barriers: int
     width: int
     operations: int
     held: tuple[int, ...] = ()
@@ -279,7 +279,7 @@ def depth(group: MatmulGroup, shape: Tiling, resident: int) -> int:
 
 def seconds(load: StepCost, shape: Tiling, batch: int, card: GpuSpec, *, ragged: bool) -> float:
     """The model of a step, by which shapes are compared."""
-    total = _meetings(load, shape) + _work(load, shape, batch, card)
+    total = _barrier_seconds(load, shape) + _work(load, shape, batch, card)
     return _rounds(shape, batch, card, ragged=ragged) * total * (DIRECT_DOUBT if shape.direct else 1)
 
 
@@ -290,17 +290,17 @@ def expected_seconds(load: StepCost, shape: Tiling, batch: int, card: GpuSpec) -
     to half too much.
     """
     overlap = DIRECT_OVERLAP if shape.direct else 1
-    total = _meetings(load, shape) + overlap * _work(load, shape, batch, card)
+    total = _barrier_seconds(load, shape) + overlap * _work(load, shape, batch, card)
     return _rounds(shape, batch, card, ragged=False) * total
 
 
-def _meetings(load: StepCost, shape: Tiling) -> float:
-    """What the meetings of a step take."""
+def _barrier_seconds(load: StepCost, shape: Tiling) -> float:
+    """Seconds that the barriers of a step take."""
     if shape.blocks == 1:
         return 0
     if shape.direct:
-        return load.meetings * (DIRECT_BARRIER_SECONDS[shape.warps] + DIRECT_ARRIVAL_SECONDS * shape.blocks)
-    return load.meetings * (BARRIER_SECONDS + ARRIVAL_SECONDS * shape.blocks)
+        return load.barriers * (DIRECT_BARRIER_SECONDS[shape.warps] + DIRECT_ARRIVAL_SECONDS * shape.blocks)
+    return load.barriers * (BARRIER_SECONDS + ARRIVAL_SECONDS * shape.blocks)
 
 
 def _work(load: StepCost, shape: Tiling, batch: int, card: GpuSpec) -> float:

@@ -52,7 +52,7 @@ def _spread_node(rewriter: Rewriter, node: Node, spread: dict[Value, tuple[Dim, 
         raise Uncompilable(f"a state without rows goes into {node.title}")
     (result,) = node.results
     if result.row_axis not in (None, 0):
-        raise Uncompilable("a state without rows meets rows that do not come first")
+        raise Uncompilable("a state without rows is combined with rows that do not come first")
     if not result.has_rows:
         spread[result] = result.shape
         result.shape = (ROWS, *result.shape)

@@ -37,7 +37,7 @@ def _pointwise(node: Node) -> None:
     for result in node.results:
         expected = None if result.row_axis is None else len(result.shape) - result.row_axis
         if places != {expected}:
-            refuse(node, "meets rows along different axes")
+            refuse(node, "combines batch axes at different positions")
 
 
 def _free(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""What became of a gradient on its way back, in a sentence."""
+"""How a gradient changed from the last step to the first, in a sentence."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@
 
   const through = (list) => {
     const flows = list.some((one) => one.layers.some((layer) => layer.gradient));
-    const node = section("through-time", "Through time", `The hidden state as the model reads one sequence: a row is a unit, a column a step, units ordered by where they end.${ofPart("The sequence")}${flows ? " Below it, how much of the gradient reaches each step on its way back: where it falls to nothing, what happened there can no longer be learned." : ""}`);
+    const node = section("through-time", "Through time", `The hidden state as the model reads one sequence: a row is a unit, a column a step, units ordered by where they end.${ofPart("The sequence")}${flows ? " Below it, how much of the gradient reaches each step in the backward pass: where it falls to nothing, what happened there can no longer be learned." : ""}`);
     const place = make(node, "div"), box = make(node, "div");
     picker(place, list.map((one) => one.name), "sequence", (chosen) => {
       box.replaceChildren();
