@@ -70,3 +70,8 @@ def test_errors_of_arguments() -> None:
         tf.nn.softmax_cross_entropy_with_logits(logits=x)
     with pytest.raises(TypeError, match="must have one dtype"):
         tf.add(x, tf.constant(1))
+
+
+def test_a_module_that_is_missing_has_no_near_name() -> None:
+    with pytest.raises(AttributeError, match=r"'data'\. TensorFlow 1\.15 has it, but it is not supported here\.$"):
+        tf.data  # noqa: B018

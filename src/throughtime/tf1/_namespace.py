@@ -68,7 +68,11 @@ def missing(name: str) -> str:
     last = name.rpartition(".")[2]
     same = sorted(other for other in PUBLIC if other.rpartition(".")[2] == last)[:3]
     near = " or ".join(f"tf.{other}" for other in dict.fromkeys([*same, *close]))
-    known = name in TENSORFLOW_NAMES
+    is_module = any(other.startswith(f"{name}.") for other in TENSORFLOW_NAMES)
+    if is_module:
+        # Names like that of a module are no replacement for it.
+        near = ""
+    known = is_module or name in TENSORFLOW_NAMES
     advice = (f"The nearest are {near}." if known else f"Did you mean {near}?") if near else ""
     reason = (
         "TensorFlow 1.15 has it, but it is not supported here." if known else "" if near else "It is not supported."
